@@ -22,12 +22,12 @@ import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
 from cpsched.kernels import queue_orders
-from cpsched.kernels.node_scheduling import earliest_start_of_extra_job, plan_on_nodes
-from cpsched.kernels.pool_scheduling import plan_on_pool
+from cpsched.kernels.node_list_scheduling import earliest_start_of_extra_job, plan_on_nodes
+from cpsched.kernels.pool_list_scheduling import plan_on_pool
 from cpsched.kernels.queue_orders import GREEDY, STRICT
 from cpsched.kernels.scheduling_state import (
     TO_ITS_END,
-    ListSchedulerCode,
+    ListSchedulerParameters,
     SchedulingState,
     machine_handle,
     new_plan_result,
@@ -56,7 +56,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class QueueOrder:
     """A named order of the queue, by `key`, then `tie`, then arrival.
 
     In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
@@ -79,29 +79,29 @@ TANG, SC17 = "Tang et al. 2009", "Carastan-Santos and de Camargo 2017"
 ABOVE_ONE = 1 + 1e-15
 """UNICEP divides by log2(r): a job of one processor counts as this many, and comes before all larger ones."""
 
-ORDERS: dict[str, Order] = {
+ORDERS: dict[str, QueueOrder] = {
     order.name: order
     for order in (
-        Order("reg", "arrival", "", "By arrival", "debs24", queue_orders.ARRIVAL),
-        Order("shortest", "E", "", "Shortest estimate first", "mod17", queue_orders.SHORTEST),
-        Order("longest", "-E", "", "Longest estimate first", "mod17", queue_orders.LONGEST),
-        Order("sjf", "E", "r", "Shortest estimate first", "debs24", queue_orders.SJF),
-        Order("ljf", "-E", "r", "Longest estimate first", "debs24", queue_orders.LJF),
-        Order("saf", "r*E", "", "Smallest area first", "debs24", queue_orders.SAF),
-        Order("laf", "-r*E", "", "Largest area first", "debs24", queue_orders.LAF),
-        Order("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", queue_orders.SPF),
-        Order("priority", "-tier", "-priority", "The site's priority first", "Slurm", queue_orders.PRIORITY),
-        Order("wfp3", "-r*(W/E)^3", "", "Most processors times cubed wait per estimate first", TANG,
+        QueueOrder("reg", "arrival", "", "By arrival", "debs24", queue_orders.ARRIVAL),
+        QueueOrder("shortest", "E", "", "Shortest estimate first", "mod17", queue_orders.SHORTEST),
+        QueueOrder("longest", "-E", "", "Longest estimate first", "mod17", queue_orders.LONGEST),
+        QueueOrder("sjf", "E", "r", "Shortest estimate first", "debs24", queue_orders.SJF),
+        QueueOrder("ljf", "-E", "r", "Longest estimate first", "debs24", queue_orders.LJF),
+        QueueOrder("saf", "r*E", "", "Smallest area first", "debs24", queue_orders.SAF),
+        QueueOrder("laf", "-r*E", "", "Largest area first", "debs24", queue_orders.LAF),
+        QueueOrder("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", queue_orders.SPF),  # noqa: E501
+        QueueOrder("priority", "-tier", "-priority", "The site's priority first", "Slurm", queue_orders.PRIORITY),
+        QueueOrder("wfp3", "-r*(W/E)^3", "", "Most processors times cubed wait per estimate first", TANG,
               by=lambda E, r, s, W: -r * (W / E) ** 3),
-        Order("unicep", "-W/(log2(r)*E)", "", "Longest wait per estimate and logarithm of processors first", TANG,
+        QueueOrder("unicep", "-W/(log2(r)*E)", "", "Longest wait per estimate and logarithm of processors first", TANG,
               by=lambda E, r, s, W: -W / (np.log2(np.maximum(r, ABOVE_ONE)) * E)),
-        Order("f1", "r*log10(E) + 870*log10(s)", "", "Smallest F1 first", SC17,
+        QueueOrder("f1", "r*log10(E) + 870*log10(s)", "", "Smallest F1 first", SC17,
               by=lambda E, r, s, W: r * np.log10(E) + 870 * np.log10(s)),
-        Order("f2", "r*E^0.5 + 25600*log10(s)", "", "Smallest F2 first", SC17,
+        QueueOrder("f2", "r*E^0.5 + 25600*log10(s)", "", "Smallest F2 first", SC17,
               by=lambda E, r, s, W: r * np.sqrt(E) + 25_600 * np.log10(s)),
-        Order("f3", "r*E + 6860000*log10(s)", "", "Smallest F3 first", SC17,
+        QueueOrder("f3", "r*E + 6860000*log10(s)", "", "Smallest F3 first", SC17,
               by=lambda E, r, s, W: r * E + 6_860_000 * np.log10(s)),
-        Order("f4", "r^0.5*E + 530000*log10(s)", "", "Smallest F4 first", SC17,
+        QueueOrder("f4", "r^0.5*E + 530000*log10(s)", "", "Smallest F4 first", SC17,
               by=lambda E, r, s, W: np.sqrt(r) * E + 530_000 * np.log10(s)),
     )
 }  # fmt: skip
@@ -129,7 +129,7 @@ ARRIVAL_ORDER = frozen_array([])
 
 
 @dataclass(frozen=True, slots=True)
-class ListScheduler:
+class ListSchedulerSpec:
     """The parameters of a list scheduler.
 
     - `reservations`: number of jobs, the first that cannot start, that each reserve their earliest start. The others
@@ -144,7 +144,7 @@ class ListScheduler:
     backfill: OrderName = "reg"
     allocation: Allocation = "first-fit"
 
-    _methods: dict[bool, ListSchedulerCode] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _methods: dict[bool, ListSchedulerParameters] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def compiled(self) -> bool:
@@ -159,17 +159,17 @@ class ListScheduler:
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
-    def method(self, whole: bool) -> ListSchedulerCode:
+    def method(self, whole: bool) -> ListSchedulerParameters:
         """Return the scheme as the kernels read it; `whole` requests the whole plan, not only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
-            self._methods[whole] = ListSchedulerCode(order, backfill, self.reservations, allocation, int(whole))
+            self._methods[whole] = ListSchedulerParameters(order, backfill, self.reservations, allocation, int(whole))
         return self._methods[whole]
 
 
-list_scheduler_of = lru_cache(maxsize=256)(ListScheduler)
-"""`ListScheduler`, cached."""
+list_scheduler_of = lru_cache(maxsize=256)(ListSchedulerSpec)
+"""`ListSchedulerSpec`, cached."""
 
 
 def plan(
@@ -226,7 +226,9 @@ def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntAr
     return np.argsort(numbers, kind="stable").astype(np.int64)
 
 
-def plan_with(scheme: ListScheduler, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER) -> Decision:
+def plan_with(
+    scheme: ListSchedulerSpec, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER
+) -> Decision:
     """Return the decision of `scheme`; `positions` is the order of the queue if the scheme has none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
@@ -262,7 +264,7 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     return planned(site.draft, n)
 
 
-class PlannedQueue:
+class WillRunEstimator:
     """The queue of a snapshot, placed once, to compute when one more job would start.
 
     Jobs are placed in the order `positions` (int64[Q]), each as early as it delays no job before it. The last row of
@@ -273,7 +275,9 @@ class PlannedQueue:
         self._cluster, self._site = snapshot.cluster, scheduling_state_of(snapshot)
         plan_on_nodes(
             self._site,
-            ListSchedulerCode(queue_orders.GIVEN, queue_orders.ARRIVAL, EVERY, queue_orders.FIRST_FIT, TO_ITS_END),
+            ListSchedulerParameters(
+                queue_orders.GIVEN, queue_orders.ARRIVAL, EVERY, queue_orders.FIRST_FIT, TO_ITS_END
+            ),
             positions,
         )
 
@@ -320,10 +324,10 @@ __all__ = [
     "ORDERS",
     "STRICT",
     "Allocation",
-    "ListScheduler",
-    "Order",
+    "ListSchedulerSpec",
     "OrderName",
-    "PlannedQueue",
+    "QueueOrder",
+    "WillRunEstimator",
     "plan",
     "plan_with",
     "planned_starts",

@@ -24,7 +24,7 @@ from cpsched.traceback_origin import plugin_source_location
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class PluginEntryPoint:
     """One entry point: `words` is its "package.module:attribute", `origin` the installed package with its version."""
 
     name: str
@@ -32,10 +32,10 @@ class Plugin:
     origin: str
 
 
-def discover_plugins(group: str) -> tuple[Plugin, ...]:
+def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
     """Return the entry points of a group, sorted by name; duplicates on the path count once."""
     found = {
-        Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
+        PluginEntryPoint(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
         for point in entry_points(group=group)
     }
     return tuple(sorted(found, key=attrgetter("name", "origin", "words")))

@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from cpsched import plugin_discovery
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import RAISED, CpschedError, InvalidValue, PluginLoadError, UnknownName, describe_exception
-from cpsched.plugin_discovery import Plugin
+from cpsched.plugin_discovery import PluginEntryPoint
 from cpsched.predictors.base import Predictor
 from cpsched.registration import FileReader, Registration, first_sentence
 from cpsched.traceback_origin import plugin_source_location
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
                     yield from getattr(import_module(f"{package}.{module.name}"), "LISTED", ())
         yield from self.more
 
-    def offered(self) -> tuple[Plugin, ...]:
+    def offered(self) -> tuple[PluginEntryPoint, ...]:
         """Return the entry points of installed packages, without loading them."""
         return plugin_discovery.discover_plugins(self.group)
 
@@ -140,7 +140,7 @@ class Registry(Generic[T]):
             raise self._refused(words, made)
         return cast(T, thing)
 
-    def _of_plugin(self, plugin: Plugin, taken: Collection[str]) -> Registration:
+    def _of_plugin(self, plugin: PluginEntryPoint, taken: Collection[str]) -> Registration:
         if plugin.name in taken:
             raise self._unloadable(plugin, "this name belongs to a built-in; rename the entry point")
         rivals = [other.origin for other in self.offered() if other.name == plugin.name and other != plugin]
@@ -161,7 +161,7 @@ class Registry(Generic[T]):
     def _refused(self, words: str, rule: str) -> InvalidValue:
         return InvalidValue(self.kind, words, rule)
 
-    def _unloadable(self, plugin: Plugin, why: str) -> PluginLoadError:
+    def _unloadable(self, plugin: PluginEntryPoint, why: str) -> PluginLoadError:
         return PluginLoadError(self.kind, plugin.name, f"plug-in {plugin.words} of {plugin.origin}: {why}")
 
 

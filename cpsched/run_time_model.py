@@ -132,14 +132,14 @@ MOST_USERS = 5000
 
 
 @dataclass(slots=True)
-class MeanRunShares:
+class MeanWalltimeShares:
     """Mean run time / walltime by user: the model of `RunTimeModel` with a small state.
 
     Recent jobs of the user have larger weights. The site's mean is mixed in as in `RunTimeModel`, but walltime, units
     and name are not compared. Before any job has ended, the share is 1.
 
     >>> from cpsched.model import Request
-    >>> shares, job = MeanRunShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
+    >>> shares, job = MeanWalltimeShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(100):
     ...     shares.learn(EndedJob(job, 0, 25))
     >>> round(shares.of("ada"), 6), round(shares.of("bob"), 6)

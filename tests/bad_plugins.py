@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 import cpsched
-from cpsched_sim.traces.trace_record import CountRequest, Reader, TraceRecord
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceReader, TraceRecord
 
 
 class RaisingDispatcher(cpsched.Dispatcher):
@@ -176,7 +176,7 @@ HANGING_METRIC = _metric("hanging", lambda measures: time.sleep(600))  # the fau
 NUMPY_METRIC = _metric("numpy", lambda measures: np.float32(measures.wait_s.mean()))
 
 
-class Format(Reader):
+class Format(TraceReader):
     """Lines such as `17 0 600 3600 8`: job, submission, run time, walltime, processors."""
 
     def __init__(self, path, lenient=False):
@@ -185,13 +185,13 @@ class Format(Reader):
 
     def _record(self, text):
         job, submit_s, run_s, walltime_s, processors = map(int, text.split())
-        return TraceRecord(job, submit_s, run_s, walltime_s, CountRequest(processors))
+        return TraceRecord(job, submit_s, run_s, walltime_s, ProcessorCountRequest(processors))
 
 
 class RaisingFormat(Format):
     def _record(self, text):
         job, submit_s, run_s, walltime_s, processors = (int(word) for word in text.split())  # the fault
-        return TraceRecord(job, submit_s, run_s, walltime_s, CountRequest(processors))
+        return TraceRecord(job, submit_s, run_s, walltime_s, ProcessorCountRequest(processors))
 
 
 class ExitingFormat(Format):
@@ -206,7 +206,7 @@ class TextFormat(Format):
 
 class WordsFormat(Format):
     def _record(self, text):  # the fault
-        return TraceRecord(*text.split()[:4], CountRequest(1))
+        return TraceRecord(*text.split()[:4], ProcessorCountRequest(1))
 
 
 class FractionFormat(Format):

@@ -14,10 +14,10 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import booster
-from cpsched_bridge.cycle.boost_planning import BoostLimits
+from cpsched_bridge.cycle.boost_planning import PriorityBoostLimits
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.cycle_reporting import Listener
-from cpsched_bridge.cycle.startup import Startup
+from cpsched_bridge.cycle.startup import BridgeStartup
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import Backend, LoopClock, Observation
@@ -25,7 +25,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.telemetry.cycle_follower import CycleFollower
+from cpsched_bridge.telemetry.cycle_follower import ForecastOutcomeTracker
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.builders import a_cluster
@@ -54,7 +54,7 @@ def a_bridge(
     in_force: EffectiveConfig | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
-    startup: Startup | None = None,
+    startup: BridgeStartup | None = None,
     systemd: SystemdNotifier | None = None,
     **settings: Any,
 ) -> OpenBridge:
@@ -72,7 +72,7 @@ def a_bridge(
         settings=configured,
         listeners=listeners,
         fallback=fallback,
-        startup=startup or Startup(),
+        startup=startup or BridgeStartup(),
         systemd=systemd or SystemdNotifier(),
     )
     return OpenBridge(parts)
@@ -80,7 +80,7 @@ def a_bridge(
 
 def narrow_advice() -> AbstractContextManager[Any]:
     """Limit advice to few jobs and changes, so that both limits apply to a handful of jobs."""
-    return patch.object(booster, "BoostLimits", partial(BoostLimits, depth=5, changes=3))
+    return patch.object(booster, "PriorityBoostLimits", partial(PriorityBoostLimits, depth=5, changes=3))
 
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:
@@ -94,7 +94,7 @@ class Metrics:
     """A listener that returns metrics by name."""
 
     def __init__(self) -> None:
-        self._exporter, self._following = PrometheusExporter(), CycleFollower()
+        self._exporter, self._following = PrometheusExporter(), ForecastOutcomeTracker()
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""

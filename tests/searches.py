@@ -11,7 +11,7 @@ import numpy as np
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
-from cpsched.dispatchers.cp.model_choice import ModelChoice
+from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, Lookahead
 from cpsched.jit.decorators import kernel
@@ -19,7 +19,7 @@ from cpsched.jit.handles import Reals
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.plan_costs import start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import OrderSearch, PriceParameters
+from cpsched.kernels.search_state import OrderSearchState, WaitCostParameters
 from cpsched.model import NEVER
 
 
@@ -66,13 +66,13 @@ class Priced(Lookahead):
 
 
 @kernel
-def weights(search: OrderSearch, count: int) -> Reals:
+def weights(search: OrderSearchState, count: int) -> Reals:
     """Return the cost of a second of each of `count` queued jobs, by queue position, from the last round."""
     return search.queued.weight[:count].copy()
 
 
 @kernel
-def prices(site: SchedulingState, search: OrderSearch, objective: PriceParameters, start_s: int) -> Reals:
+def prices(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, start_s: int) -> Reals:
     """Return the cost of starting each queued job at a second, by queue position, without a bound."""
     found, search.bound_s = np.empty(site.queued), NEVER
     for position in range(site.queued):
@@ -86,8 +86,8 @@ class Asking(ConstraintDispatcher):
     certain = False
 
     def __init__(self, certain: bool = False, in_order: bool = True, **words: Any) -> None:
-        parts = {field.name: words.pop(field.name) for field in fields(ModelChoice) if field.name in words}
-        super().__init__(ModelChoice(**parts), **words)
+        parts = {field.name: words.pop(field.name) for field in fields(CpDispatcherConfig) if field.name in words}
+        super().__init__(CpDispatcherConfig(**parts), **words)
         self.certain, self.in_order = certain, in_order
 
 

@@ -26,7 +26,7 @@ STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CycleEvent:
     """A notable event: recorded in the journal, and counted by `kind` in the metrics."""
 
     kind: str
@@ -42,9 +42,9 @@ MOST_ALIKE = 20
 """Maximum number of events of one kind per cycle that are recorded individually."""
 
 
-def summarize_events(happenings: Sequence[Event]) -> list[Event]:
+def summarize_events(happenings: Sequence[CycleEvent]) -> list[CycleEvent]:
     """Keep the first `MOST_ALIKE` events of each kind, and summarise the others in one."""
-    told: list[Event] = []
+    told: list[CycleEvent] = []
     beyond = Counter[str]()
     counts = Counter[str]()
     for happening in happenings:
@@ -53,11 +53,11 @@ def summarize_events(happenings: Sequence[Event]) -> list[Event]:
             told.append(happening)
         else:
             beyond[happening.kind] += happening.times
-    return told + [Event(kind, f"and {times} more of these", times=times) for kind, times in beyond.items()]
+    return told + [CycleEvent(kind, f"and {times} more of these", times=times) for kind, times in beyond.items()]
 
 
 @dataclass(frozen=True, slots=True)
-class AdviceReport:
+class PriorityBoostReport:
     """What advise mode found and changed when it last read the cluster's order."""
 
     jobs: int
@@ -105,7 +105,7 @@ class CycleReport:
     """The placements to start, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
     """The outcome of each command: (start, hold, hand_back or advise; outcome)."""
-    happenings: list[Event] = field(default_factory=list)
+    happenings: list[CycleEvent] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
     """Times from a decision to the running job, for jobs first seen running in this cycle."""
     started: list[tuple[Job, int]] = field(default_factory=list)
@@ -121,7 +121,7 @@ class CycleReport:
     """Jobs that back off after failed starts of their own or of their group."""
     failing_users: int = 0
     """Users with only failed starts, in control mode."""
-    advised: AdviceReport | None = None
+    advised: PriorityBoostReport | None = None
     """The last result of advise mode; None in other modes."""
     starting: int = 0
     """Jobs released but not yet running."""
@@ -149,4 +149,4 @@ class CycleReport:
 
     def tell(self, kind: str, detail: str, job_id: int | None = None) -> None:
         """Record an event."""
-        self.happenings.append(Event(kind, detail, job_id))
+        self.happenings.append(CycleEvent(kind, detail, job_id))

@@ -23,7 +23,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 
 from cpsched.errors import escape_controls, require
 from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, reason_from
-from cpsched.site.admission import QueueLimits
+from cpsched.site.admission import QueueLimitStatus
 from cpsched_bridge.equivalence import BackoffKey
 
 Result = Literal["done", "refused", "unknown"]
@@ -250,7 +250,7 @@ class Observation:
     running: tuple[RunningJob, ...] = ()
     ended: tuple[EndedJob, ...] = ()
     left: tuple[UnmanagedJob, ...] = ()
-    limits: QueueLimits | None = None
+    limits: QueueLimitStatus | None = None
     notes: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
     otherwise: Mapping[int, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import InvalidSetting, SettingsError
-from cpsched_bridge.page_readers import checked_header, checked_user, network_of
+from cpsched_bridge.proxy_users import checked_header, checked_user, network_of
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.input.yaml_tree import YamlTree, plain_text, read_tree
 
@@ -63,7 +63,7 @@ RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class RenamedSetting:
     """A setting with a new name or new values. The old ones work with a warning."""
 
     new: str
@@ -72,14 +72,14 @@ class Renamed:
     """Old values -> new values."""
 
 
-RENAMED: Mapping[str, Renamed] = {
-    "guard.claim_gone_s": Renamed("lease.duration_s"),
-    "guard.failing_users": Renamed("circuit_breaker.failing_users"),
-    "policy.own_process": Renamed("policy.isolation", values={"always": "process", "never": "none"}),
-    "cycle.slow_down": Renamed("cycle.max_interval_factor"),
-    "cycle.wake_files": Renamed("cycle.trigger_files"),
-    "advise.points": Renamed("advise.max_boost"),
-    "on_stop": Renamed("on_stop", values={"hand-back": "release"}),
+RENAMED: Mapping[str, RenamedSetting] = {
+    "guard.claim_gone_s": RenamedSetting("lease.duration_s"),
+    "guard.failing_users": RenamedSetting("circuit_breaker.failing_users"),
+    "policy.own_process": RenamedSetting("policy.isolation", values={"always": "process", "never": "none"}),
+    "cycle.slow_down": RenamedSetting("cycle.max_interval_factor"),
+    "cycle.wake_files": RenamedSetting("cycle.trigger_files"),
+    "advise.points": RenamedSetting("advise.max_boost"),
+    "on_stop": RenamedSetting("on_stop", values={"hand-back": "release"}),
 }
 """Renamed settings by old dotted name. The old names are removed two minor releases later."""
 
@@ -108,7 +108,7 @@ class Section(BaseModel):
         return value
 
 
-class PowerSettings(Section):
+class PowerCapSettings(Section):
     """A power cap. It applies to every dispatcher and to the fallback."""
 
     cap_w: int | None = Field(
@@ -120,7 +120,7 @@ class PowerSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _says_both(self) -> PowerSettings:
+    def _says_both(self) -> PowerCapSettings:
         if (self.cap_w is None) != (not self.watts):
             raise ValueError("cap_w and watts must be set together")
         return self
@@ -168,7 +168,7 @@ class PolicySettings(Section):
         "bridge's process; auto: process, unless the dispatcher is the fallback.",
     )
 
-    power: PowerSettings = Field(default_factory=PowerSettings)
+    power: PowerCapSettings = Field(default_factory=PowerCapSettings)
 
     @field_validator("goal")
     @classmethod
@@ -244,7 +244,7 @@ class CycleSettings(Section):
     )
 
 
-class StartSettings(Section):
+class JobStartSettings(Section):
     """When a start counts as failed, and when the bridge stops trying."""
 
     timeout_s: int = Field(
@@ -285,7 +285,7 @@ class LeaseSettings(Section):
     )
 
 
-class AdviseSettings(Section):
+class AdviseModeSettings(Section):
     """Limits of advise mode; ignored in the other modes."""
 
     max_boost: int = Field(
@@ -307,7 +307,7 @@ class MetricsSettings(Section):
     port: int = Field(default=9764, ge=0, le=65535, description="Port to listen on; 0: any free port.")
 
 
-class PageSettings(Section):
+class StatusPageSettings(Section):
     """The status page, served on the address of the metrics."""
 
     enabled: bool = Field(default=True, description="Serve the status page and the API under /api/v1.")
@@ -389,12 +389,12 @@ class Settings(Section):
     )
     policy: PolicySettings = Field(default_factory=PolicySettings)
     cycle: CycleSettings = Field(default_factory=CycleSettings)
-    start: StartSettings = Field(default_factory=StartSettings)
-    advise: AdviseSettings = Field(default_factory=AdviseSettings)
+    start: JobStartSettings = Field(default_factory=JobStartSettings)
+    advise: AdviseModeSettings = Field(default_factory=AdviseModeSettings)
     circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
-    page: PageSettings = Field(default_factory=PageSettings)
+    page: StatusPageSettings = Field(default_factory=StatusPageSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
     _tree: YamlTree | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())

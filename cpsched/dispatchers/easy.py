@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
-from cpsched.planning import Allocation, ListScheduler, OrderName
+from cpsched.planning import Allocation, ListSchedulerSpec, OrderName
 from cpsched.registration import Registration
 
 
@@ -14,7 +14,7 @@ class EasyDispatcher(ListSchedulerDispatcher):
 
     `order` is the order of the queue (`priority`: the site's own). `backfill` is the order of the candidates for
     backfilling: `fcfs` (the same order) or `shortest` estimate first. The reserved start is the *shadow time* of the
-    literature. `shadow` in `cpsched/kernels/pool_scheduling.py` computes it on a counted pool, `first_slot` in
+    literature. `shadow` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, `first_slot` in
     `cpsched/kernels/availability.py` on nodes.
     """
 
@@ -24,7 +24,7 @@ class EasyDispatcher(ListSchedulerDispatcher):
         allocation: Allocation = "first-fit",
         order: OrderName = "reg",
     ) -> None:
-        self.scheme = ListScheduler(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
+        self.scheme = ListSchedulerSpec(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
 
 
 LISTED = (

@@ -8,7 +8,7 @@ from cpsched.errors import require
 from cpsched.model import EndedJob
 
 
-class ExpectedWaits:
+class ExpectedQueueWaits:
     """Expected wait in seconds by queue: given values, or the mean wait of the queue's ended jobs.
 
     For an unknown queue it is the mean over all queues. The minimum is one second, which also applies before any job

@@ -6,7 +6,7 @@ from typing import Literal
 
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.errors import require
-from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, Allocation, ListScheduler, OrderName
+from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, Allocation, ListSchedulerSpec, OrderName
 from cpsched.registration import Registration
 
 
@@ -30,7 +30,7 @@ class ListDispatcher(ListSchedulerDispatcher):
         unread = f"requires option=backfill, not {option}"
         require(reservations is None or option == "backfill", "reservations", reservations, unread)
         by_option = {"strict": STRICT, "greedy": GREEDY, "backfill": EVERY if reservations is None else reservations}
-        self.scheme = ListScheduler(by_option[option], order, allocation=allocation)
+        self.scheme = ListSchedulerSpec(by_option[option], order, allocation=allocation)
 
 
 _DEBS24 = "debs24 Algorithm 1"

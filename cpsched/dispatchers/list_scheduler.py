@@ -6,13 +6,13 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Need, Snapshot
-from cpsched.planning import ListScheduler, plan_with
+from cpsched.planning import ListSchedulerSpec, plan_with
 
 
 class ListSchedulerDispatcher(Dispatcher):
     """Decide by `scheme` alone; the simulator can run it in its compiled loop."""
 
-    scheme: ListScheduler
+    scheme: ListSchedulerSpec
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:

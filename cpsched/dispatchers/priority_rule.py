@@ -9,9 +9,9 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
-from cpsched.planning import GREEDY, STRICT, Allocation, ListScheduler, plan_with
+from cpsched.planning import GREEDY, STRICT, Allocation, ListSchedulerSpec, plan_with
 from cpsched.registration import FileParameter, Registration
 
 
@@ -28,9 +28,9 @@ class PriorityDispatcher(Dispatcher):
         waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None,
         allocation: Allocation = "best-fit",
     ) -> None:
-        self.expected_waits = ExpectedWaits(waits_s)
+        self.expected_waits = ExpectedQueueWaits(waits_s)
         self.learns = self.expected_waits.learns
-        self._scheme = ListScheduler(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
+        self._scheme = ListSchedulerSpec(STRICT if option == "strict" else GREEDY, None, allocation=allocation)
 
     @override
     def learn(self, ended: EndedJob) -> None:

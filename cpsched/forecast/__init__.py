@@ -6,7 +6,14 @@
 - `calibration`: corrects intervals by the outcomes of earlier ones, so that their coverage holds.
 """
 
-from cpsched.forecast.calibration import COVERAGE, HORIZONS_S, INTERVAL_OUTCOMES, Calibration, Outcome, StartInterval
+from cpsched.forecast.calibration import (
+    COVERAGE,
+    HORIZONS_S,
+    INTERVAL_OUTCOMES,
+    IntervalCalibrator,
+    Outcome,
+    StartTimeInterval,
+)
 from cpsched.forecast.hypothetical_jobs import (
     BackfillWindow,
     backfill_windows,
@@ -15,7 +22,7 @@ from cpsched.forecast.hypothetical_jobs import (
     smaller_requests,
     with_hypothetical_job,
 )
-from cpsched.forecast.issued_forecasts import ISSUE_INTERVAL_S, IssuedForecasts
+from cpsched.forecast.issued_forecasts import ISSUE_INTERVAL_S, IssuedStartForecasts
 from cpsched.forecast.start_sampling import SAMPLES, sample_hypothetical_start, sample_starts
 
 __all__ = [
@@ -25,10 +32,10 @@ __all__ = [
     "ISSUE_INTERVAL_S",
     "SAMPLES",
     "BackfillWindow",
-    "Calibration",
-    "IssuedForecasts",
+    "IntervalCalibrator",
+    "IssuedStartForecasts",
     "Outcome",
-    "StartInterval",
+    "StartTimeInterval",
     "backfill_windows",
     "hypothetical_job",
     "planned_queue",

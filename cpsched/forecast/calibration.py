@@ -35,7 +35,7 @@ _ENOUGH = 30
 _NEAREST = 120
 """Number of the most similar outcomes from which quantiles are taken."""
 _UNLIKE = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
-"""Weight of a difference of one in each logarithm of `StartInterval.features`."""
+"""Weight of a difference of one in each logarithm of `StartTimeInterval.features`."""
 _STEP = 0.005
 """Step of a quantile per outcome."""
 _BEYOND, _STEEP = 0.2, 5.0
@@ -57,7 +57,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class StartInterval:
+class StartTimeInterval:
     """When a job is expected to start, in seconds of the cluster's clock, both ends included."""
 
     issued_at_s: int
@@ -81,7 +81,7 @@ class StartInterval:
 
 
 @dataclass(slots=True)
-class Calibration:
+class IntervalCalibrator:
     """Computes intervals from sampled starts, and learns from the true ones."""
 
     _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERS))
@@ -108,7 +108,7 @@ class Calibration:
     @classmethod
     def remembering(
         cls, known: Sequence[tuple[Features, float]], below: Sequence[float], above: Sequence[float]
-    ) -> Calibration:
+    ) -> IntervalCalibrator:
         """Restore a calibration from its state; raise `InvalidValue` for an impossible one."""
         found = cls()
         for features, _ in known:
@@ -128,7 +128,7 @@ class Calibration:
 
     def intervals(
         self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
-    ) -> list[StartInterval]:
+    ) -> list[StartTimeInterval]:
         """Return the interval of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled ones."""
         if not jobs:
             return []
@@ -142,7 +142,7 @@ class Calibration:
         )
         rows = zip(np.floor(from_s).tolist(), np.ceil(to_s).tolist(), wait_s.tolist(), features, strict=True)
         return [
-            StartInterval(now_s, now_s + int(begin), now_s + int(end), now_s + wait, calibrated, known)
+            StartTimeInterval(now_s, now_s + int(begin), now_s + int(end), now_s + wait, calibrated, known)
             for begin, end, wait, known in rows
         ]
 
@@ -163,7 +163,7 @@ class Calibration:
             high[part] = _quantiles(near, np.minimum(above[part], 1.0))
         return low + _STEEP * np.minimum(below, 0.0), high + _STEEP * np.maximum(above - 1.0, 0.0)
 
-    def record_outcome(self, told: StartInterval, start_s: int) -> None:
+    def record_outcome(self, told: StartTimeInterval, start_s: int) -> None:
         """Record that the job with forecast `told` started at `start_s`."""
         told_s, wait_s = max(0, told.median_s - told.issued_at_s), max(0, start_s - told.issued_at_s)
         self._known.append((told.features, math.log((wait_s + _FLOOR_S) / (told_s + _FLOOR_S))))

@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.forecast.start_sampling import job_subset
 from cpsched.model import IntArray, Job, JobTable, Request, Snapshot
-from cpsched.planning import PlannedQueue
+from cpsched.planning import WillRunEstimator
 
 HYPOTHETICAL_ID = -1
 """The id of a hypothetical job."""
@@ -40,14 +40,14 @@ def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None 
     return Snapshot(snapshot.now_s, snapshot.cluster, snapshot.free, table, queue, running, by_construction=True)
 
 
-def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> PlannedQueue:
-    """Return the whole queue in the order of `plan_s` int64[Q], for `PlannedQueue.start_s` of further jobs."""
+def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> WillRunEstimator:
+    """Return the whole queue in the order of `plan_s` int64[Q], for `WillRunEstimator.start_s` of further jobs."""
     one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
     whole = with_hypothetical_job(snapshot, hypothetical_job(snapshot.now_s, 1, one_core))
     queue = Snapshot(
         whole.now_s, whole.cluster, whole.free, whole.table, whole.queue[:-1], whole.running, by_construction=True
     )  # fmt: skip
-    return PlannedQueue(queue, np.argsort(plan_s, kind="stable").astype(np.int64))
+    return WillRunEstimator(queue, np.argsort(plan_s, kind="stable").astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class BackfillWindow:
     walltime_s: int
 
 
-def backfill_windows(snapshot: Snapshot, queue: PlannedQueue, node_set: int = 0) -> list[BackfillWindow]:
+def backfill_windows(snapshot: Snapshot, queue: WillRunEstimator, node_set: int = 0) -> list[BackfillWindow]:
     """Return the most that could start right now on the nodes of `node_set`, by walltime in `WINDOWS_S`, longest last.
 
     A window is omitted if a longer one is as large. Whole nodes come first. `queue` is `planned_queue` of the snapshot.
@@ -73,7 +73,7 @@ def backfill_windows(snapshot: Snapshot, queue: PlannedQueue, node_set: int = 0)
     return found + _windows(snapshot, queue, Request(1, one_core, False, False, node_set))
 
 
-def _windows(snapshot: Snapshot, queue: PlannedQueue, request: Request) -> list[BackfillWindow]:
+def _windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request) -> list[BackfillWindow]:
     member = snapshot.cluster.node_sets[request.node_set]
     capacity, free = snapshot.cluster.capacity[member], snapshot.free[member]
     most = int((free == capacity).all(axis=1).sum()) if request.exclusive else int(free[:, 0].sum())
@@ -88,7 +88,7 @@ def _windows(snapshot: Snapshot, queue: PlannedQueue, request: Request) -> list[
     return found
 
 
-def _most(most: int, queue: PlannedQueue, job: Job) -> int:
+def _most(most: int, queue: WillRunEstimator, job: Job) -> int:
     """Return the largest number of units, up to `most`, with which a job like `job` would start now; 0 if none."""
 
     def starts(units: int) -> bool:

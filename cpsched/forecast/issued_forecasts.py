@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cpsched.forecast.calibration import StartInterval
+from cpsched.forecast.calibration import StartTimeInterval
 
 ISSUE_INTERVAL_S = 3600
 """Seconds between two forecasts of all pending jobs."""
@@ -17,11 +17,11 @@ _MOST_TOLD = 200_000
 
 
 @dataclass(slots=True)
-class IssuedForecasts:
+class IssuedStartForecasts:
     """The forecasts of jobs until they start, by a number that the caller chooses."""
 
     most: int = _MOST_TOLD
-    told: dict[int, list[StartInterval]] = field(default_factory=dict)
+    told: dict[int, list[StartTimeInterval]] = field(default_factory=dict)
     """By job, its intervals, oldest first."""
     look_s: int | None = None
     """When all jobs get new forecasts; None: at once."""
@@ -31,7 +31,7 @@ class IssuedForecasts:
         refresh_all = self.look_s is None or now_s >= self.look_s
         return [job for job in waiting if refresh_all or job not in self.told]
 
-    def issue(self, now_s: int, intervals: Mapping[int, StartInterval]) -> None:
+    def issue(self, now_s: int, intervals: Mapping[int, StartTimeInterval]) -> None:
         """Store the forecasts of the jobs from `due_jobs`."""
         if intervals and (self.look_s is None or now_s >= self.look_s):
             self.look_s = now_s + ISSUE_INTERVAL_S
@@ -40,6 +40,6 @@ class IssuedForecasts:
         while len(self.told) > self.most:
             del self.told[next(iter(self.told))]
 
-    def started(self, job: int) -> list[StartInterval]:
+    def started(self, job: int) -> list[StartTimeInterval]:
         """Remove a job that has started, and return its forecasts."""
         return self.told.pop(job, [])

@@ -70,7 +70,7 @@ def _step(name: str, done: int, total: int) -> None:
     _watcher(name, done, total)
 
 
-class Progress:
+class CompileProgress:
     """Progress of one kernel: how many of its functions are compiled. A cached kernel reports nothing."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
@@ -96,7 +96,7 @@ class Progress:
             _watcher(self._name, self._total, self._total)
 
 
-_under_way: list[Progress] = []
+_under_way: list[CompileProgress] = []
 
 
 def function_done(function: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
 from cpsched.gc_pause import gc_paused
-from cpsched.jit.compile_progress import Progress, compilation, function_done, raise_if_cancelled
+from cpsched.jit.compile_progress import CompileProgress, compilation, function_done, raise_if_cancelled
 from cpsched.jit.kernel_cache import KernelCache, called_functions, digest
 
 
@@ -114,7 +114,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
     from numba.core.compiler_lock import global_compiler_lock
 
     functions = called_functions(function)
-    progress = Progress(function.__name__, functions)
+    progress = CompileProgress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
     made._cache = KernelCache(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
     with compilation(), cast(Any, global_compiler_lock), gc_paused(), progress:

@@ -58,7 +58,7 @@ owned = _Owned()
 """`owned(handle, "field")`: an array of a handle that a kernel may return. It stays valid if the field is replaced."""
 
 
-class GrowColumns:
+class ColumnGrower:
     """`grow(handle, "field other", used, room)`: columns of a handle get room for `room` entries.
 
     It is made of a helper that does so with one column, handed over as the field `column` of a handle. The first `used`

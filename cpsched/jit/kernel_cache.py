@@ -88,7 +88,7 @@ def _beside() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheLocation:
+class KernelCacheLocation:
     """Where a compiled kernel is stored: in a directory, or (None) only in memory."""
 
     folder: Path | None
@@ -96,7 +96,7 @@ class CacheLocation:
     """Whether this process compiled it."""
 
 
-CACHE_LOCATIONS: dict[str, CacheLocation] = {}
+CACHE_LOCATIONS: dict[str, KernelCacheLocation] = {}
 """By file name: every kernel that this process loaded."""
 
 
@@ -122,7 +122,7 @@ class KernelCache:
             except Exception as error:  # with any damage to a cache file, the kernel can be compiled
                 _log.info("%s is not used: %s", folder / file, error)
                 continue
-            CACHE_LOCATIONS[file] = CacheLocation(folder, new=False)
+            CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=False)
             return found
         self._on_miss()
         return None
@@ -139,9 +139,9 @@ class KernelCache:
             except OSError:
                 continue
             _prune(folder, self._name)
-            CACHE_LOCATIONS[file] = CacheLocation(folder, new=True)
+            CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=True)
             return
-        CACHE_LOCATIONS[file] = CacheLocation(None, new=True)
+        CACHE_LOCATIONS[file] = KernelCacheLocation(None, new=True)
         tried = " nor ".join(map(str, cache_directories()))
         log_once(
             f"compiled kernels cannot be stored, so each run compiles them again: cannot write {tried}. "

@@ -31,7 +31,7 @@ from numba.core.targetconfig import ConfigStack, TargetConfig
 from numba.core.types.functions import BaseFunction
 
 
-class SubroutineLibrary(codegen.JITCodeLibrary):
+class SubroutineCodeLibrary(codegen.JITCodeLibrary):
     """The code of a function below a kernel, which only the kernel's code calls.
 
     It holds the function alone. The kernel links in each function below it once.
@@ -64,7 +64,7 @@ class SubroutineLibrary(codegen.JITCodeLibrary):
         return whole
 
 
-class KernelLibrary(codegen.JITCodeLibrary):
+class KernelCodeLibrary(codegen.JITCodeLibrary):
     """The code of a kernel with all functions below it, optimised and compiled together."""
 
     def finalize(self) -> None:
@@ -83,12 +83,12 @@ def _below(library: Any) -> list[Any]:
         each = waiting.pop()
         if each not in found:
             found[each] = None
-            waiting += each._linking_libraries if isinstance(each, SubroutineLibrary) else ()
+            waiting += each._linking_libraries if isinstance(each, SubroutineCodeLibrary) else ()
     return list(found)
 
 
 def _code(library: Any) -> Any:
-    return library.alone() if isinstance(library, SubroutineLibrary) else library._get_module_for_linking()
+    return library.alone() if isinstance(library, SubroutineCodeLibrary) else library._get_module_for_linking()
 
 
 class KernelCompiler(compiler.Compiler):
@@ -97,7 +97,7 @@ class KernelCompiler(compiler.Compiler):
     def compile_extra(self, function: Any) -> Any:
         """Return the compiled kernel, with the functions below it."""
         maker = self.state.targetctx.codegen()
-        self.state.library = KernelLibrary(maker, function.__qualname__)
+        self.state.library = KernelCodeLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
         with _below_a_door(maker):
             return super().compile_extra(function)
@@ -150,7 +150,7 @@ remembered = remembering(BaseFunction.get_call_type)
 def _below_a_door(maker: Any) -> Iterator[None]:
     """Within the block, compile all functions as parts of the present kernel, and cache lookups."""
     places = [
-        (maker, "_library_class", SubroutineLibrary),
+        (maker, "_library_class", SubroutineCodeLibrary),
         (TargetConfig, "values", gathered),
         (BaseFunction, "get_call_type", remembered),
     ]

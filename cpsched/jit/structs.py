@@ -136,7 +136,7 @@ def owned(typing_context: Any, handle: Any, name: Any) -> Any:
 
 
 def grow_columns(one: Any) -> Any:
-    """What `cpsched.jit.decorators.GrowColumns` is in kernels. To the helper `one` each field is a handle of its
+    """What `cpsched.jit.decorators.ColumnGrower` is in kernels. To the helper `one` each field is a handle of its
     own.
     """
 

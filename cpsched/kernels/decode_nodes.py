@@ -10,16 +10,16 @@ from __future__ import annotations
 from cpsched.jit.decorators import subroutine
 from cpsched.kernels.availability import count_units_by_class, rank_by_latest
 from cpsched.kernels.class_ranges import placement_hash, undo_moves
-from cpsched.kernels.node_scheduling import earliest_reservation, place_job, resize_class_columns, starts_now
+from cpsched.kernels.node_list_scheduling import earliest_reservation, place_job, resize_class_columns, starts_now
 from cpsched.kernels.plan_costs import remaining_cost, start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearch, PriceParameters, holding_hash
+from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, holding_hash
 from cpsched.kernels.total_profile import lower_bound_by_totals, take_from_totals
 from cpsched.model import NEVER
 
 
 @subroutine
-def save_counters(site: SchedulingState, search: OrderSearch, k: int) -> None:
+def save_counters(site: SchedulingState, search: OrderSearchState, k: int) -> None:
     """Save all counters before the job at place `k` is placed."""
     trial, marks = site.trial, search.marks
     marks.moves[k], marks.groups[k], marks.steps[k] = trial.moves, trial.groups.count, trial.groups.steps
@@ -30,7 +30,7 @@ def save_counters(site: SchedulingState, search: OrderSearch, k: int) -> None:
 
 
 @subroutine
-def undo_placements(site: SchedulingState, search: OrderSearch, k: int) -> None:
+def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> None:
     """Remove all jobs from place `k` on."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
     undo_moves(trial, marks.moves[k])
@@ -42,7 +42,7 @@ def undo_placements(site: SchedulingState, search: OrderSearch, k: int) -> None:
 
 
 @subroutine
-def place_earliest(site: SchedulingState, search: OrderSearch, position: int, k: int, to: int) -> int:
+def place_earliest(site: SchedulingState, search: OrderSearchState, position: int, k: int, to: int) -> int:
     """Place a job at its earliest start beside the placed jobs; return it or NEVER.
 
     Read row `k` of the totals, and write row `to`.
@@ -62,7 +62,7 @@ def place_earliest(site: SchedulingState, search: OrderSearch, position: int, k:
 
 
 @subroutine
-def place_at(site: SchedulingState, search: OrderSearch, position: int, start_s: int, k: int) -> None:
+def place_at(site: SchedulingState, search: OrderSearchState, position: int, start_s: int, k: int) -> None:
     """Place a job at `start_s`, which `place_earliest` found before."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
@@ -75,7 +75,7 @@ def place_at(site: SchedulingState, search: OrderSearch, position: int, start_s:
 
 
 @subroutine
-def restore_best_prefix(site: SchedulingState, search: OrderSearch, k: int) -> None:
+def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int) -> None:
     """Place the jobs of the best order before place `k`, and remove all others."""
     undo_placements(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
@@ -88,7 +88,7 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearch, k: int) -> N
 
 @subroutine
 def decode_placed(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
     """Plan the trial order on nodes; return its cost, `EXCEEDS_LIMIT` above `limit`.
 
@@ -121,10 +121,11 @@ def decode_placed(
 
 
 @subroutine
-def apply_plan_on_nodes(site: SchedulingState, search: OrderSearch, whole: bool) -> None:
+def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are those behind the head. With `whole`, the others get a planned start, up to `SearchSettings.covered`
+    Later jobs are those behind the head. With `whole`, the others get a planned start, up to
+    `OrderSearchSettings.covered`
     jobs in all.
     """
     restore_best_prefix(site, search, search.head)

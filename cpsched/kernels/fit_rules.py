@@ -1,7 +1,7 @@
 """Define the one fit rule: amounts taken, units that fit, broken rules.
 
 Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
-and a kernel's `Machine` both have `capacity` and `node_sets`.
+and a kernel's `NodeResourceState` both have `capacity` and `node_sets`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Matrix
-from cpsched.kernels.scheduling_state import Machine
+from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 UNBOUNDED = 1 << 62
@@ -46,8 +46,8 @@ def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int)
 # ------------------------------------------------------------------------------------------ all resources of one node
 
 
-Hardware = Machine | Cluster
-"""The nodes: a `Machine` in kernels, a `Cluster` in Python."""
+Hardware = NodeResourceState | Cluster
+"""The nodes: a `NodeResourceState` in kernels, a `Cluster` in Python."""
 
 
 @subroutine
@@ -198,7 +198,7 @@ def start_faults(
 @subroutine
 def verify_and_take_starts(
     slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: Column, free: Matrix,
-    total_free: Column, machine: Machine, jobs: JobTable,
+    total_free: Column, machine: NodeResourceState, jobs: JobTable,
 ) -> int:  # fmt: skip
     """Verify all starts in order, and apply them.
 
@@ -223,7 +223,7 @@ Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
 
 
 @kernel
-def first_fault(machine: Machine, jobs: JobTable, queue: FixedColumn, starts: Starting) -> int:
+def first_fault(machine: NodeResourceState, jobs: JobTable, queue: FixedColumn, starts: Starting) -> int:
     """Return the position of the first start that breaks a rule, -1 if none does."""
     phase = np.zeros(len(jobs.units), np.int64)
     for slot in queue:

@@ -18,7 +18,7 @@ import numpy as np
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.fit_rules import amount_taken, taken_on
-from cpsched.kernels.scheduling_state import Machine, NodeClasses, grow_columns
+from cpsched.kernels.scheduling_state import NodeClasses, NodeResourceState, grow_columns
 from cpsched.model import NEVER, IntArray, JobTable
 
 OPEN_ENDED = -NEVER
@@ -74,7 +74,7 @@ def line_key(at_s: int, r: int) -> int:
 
 
 @subroutine
-def signatures(machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
+def signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn) -> IntArray:
     """Return a 64-bit hash per node, equal for nodes of the same kind and profile."""
     nodes, resources = machine.free.shape
     free, kind_of = machine.free, machine.kind_of
@@ -120,7 +120,9 @@ def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
 
 
 @subroutine
-def build_node_classes(groups: NodeClasses, machine: Machine, jobs: JobTable, running: FixedColumn) -> IntArray:
+def build_node_classes(
+    groups: NodeClasses, machine: NodeResourceState, jobs: JobTable, running: FixedColumn
+) -> IntArray:
     """Build the classes of a machine; return the nodes' signatures, int64[N].
 
     `running` is sorted by expected end.
@@ -215,7 +217,7 @@ def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
 
 @subroutine
 def add_edited(
-    groups: NodeClasses, machine: Machine, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,
+    groups: NodeClasses, machine: NodeResourceState, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,  # noqa: E501
     sign: int, whole: int,
 ) -> int:  # fmt: skip
     """Add a class without nodes; return its number.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.node_classes import BLOCK, find_edges
-from cpsched.kernels.scheduling_state import PlanWorkspace, RangeHeap, grow_columns
+from cpsched.kernels.scheduling_state import NodeRangeHeap, PlanWorkspace, grow_columns
 
 # ------------------------------------------------------------------------------------------ the layout
 
@@ -132,7 +132,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 
 @subroutine
-def make_room_for_heads(heads: RangeHeap, count: int) -> None:
+def make_room_for_heads(heads: NodeRangeHeap, count: int) -> None:
     """Allocate `count` ranges; the old contents may be lost."""
     if count > len(heads.heap):
         grow_columns(heads, "heap key group run place last", 0, count)

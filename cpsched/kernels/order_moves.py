@@ -5,7 +5,7 @@ from __future__ import annotations
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column
 from cpsched.kernels.node_classes import hash64
-from cpsched.kernels.search_state import OrderSearch
+from cpsched.kernels.search_state import OrderSearchState
 
 ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
 """The moves.
@@ -25,14 +25,14 @@ ALL_MOVES = 63
 
 
 @subroutine
-def random_below(search: OrderSearch, below: int) -> int:
+def random_below(search: OrderSearchState, below: int) -> int:
     """Return a random integer in [0, below)."""
     search.counts.drawn += 1
     return (hash64(search.counts.drawn) & ((1 << 62) - 1)) % below
 
 
 @subroutine
-def random_move(search: OrderSearch) -> int:
+def random_move(search: OrderSearchState) -> int:
     """Return a random move of `settings.moves`, weighted by `SHARES`."""
     total = 0
     for which in range(len(SHARES)):
@@ -56,7 +56,7 @@ def shift(order: Column, from_: int, to: int) -> None:
 
 
 @subroutine
-def reinsert(search: OrderSearch, low: int, high: int) -> int:
+def reinsert(search: OrderSearchState, low: int, high: int) -> int:
     """Reinsert a tenth of the jobs in [low, high); return the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
     search.shared.upto = high
@@ -77,7 +77,7 @@ def reinsert(search: OrderSearch, low: int, high: int) -> int:
 
 
 @subroutine
-def propose_move(search: OrderSearch) -> int:
+def propose_move(search: OrderSearchState) -> int:
     """Set the trial order to the best order with one move; keep the fixed jobs.
 
     Return the first changed place. Set `shared.upto` to the place behind the last changed one.

@@ -8,13 +8,13 @@ from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.class_ranges import write_starts
 from cpsched.kernels.decode_nodes import apply_plan_on_nodes, decode_placed, save_counters, undo_placements
-from cpsched.kernels.decode_pool import apply_plan_on_pool, decode_on_pool
+from cpsched.kernels.decode_processor_pool import apply_plan_on_pool, decode_on_pool
 from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_classes import hash64
-from cpsched.kernels.node_scheduling import open_workspace, place_job, resize_class_columns, starts_now
+from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns, starts_now
 from cpsched.kernels.order_moves import propose_move
 from cpsched.kernels.plan_costs import prefix_cost, weigh_jobs
-from cpsched.kernels.pool_scheduling import (
+from cpsched.kernels.pool_list_scheduling import (
     collect_releases,
     open_plan,
     place_starts,
@@ -28,8 +28,8 @@ from cpsched.kernels.scheduling_state import SchedulingState, grow_columns
 from cpsched.kernels.search_state import (
     EXCEEDS_LIMIT,
     POOL_JOBS,
-    OrderSearch,
-    PriceParameters,
+    OrderSearchState,
+    WaitCostParameters,
     accept_candidate,
     make_room_for,
     make_rows,
@@ -50,7 +50,7 @@ NONE_START, ALL_START, SEARCHED = range(3)
 
 
 @subroutine
-def build_order(site: SchedulingState, search: OrderSearch, found: Column) -> None:
+def build_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
     """Set the trial order to `found`: overdue jobs first, without impossible jobs."""
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
@@ -65,7 +65,7 @@ def build_order(site: SchedulingState, search: OrderSearch, found: Column) -> No
 
 
 @subroutine
-def pin_overdue_jobs(site: SchedulingState, search: OrderSearch) -> None:
+def pin_overdue_jobs(site: SchedulingState, search: OrderSearchState) -> None:
     """Fix the overdue jobs at the front of the best order, in order of arrival."""
     overdue_s, k = site.now_s - search.settings.overdue_s, 0
     for position in range(site.queued):
@@ -77,7 +77,7 @@ def pin_overdue_jobs(site: SchedulingState, search: OrderSearch) -> None:
 
 
 @subroutine
-def last_order(site: SchedulingState, search: OrderSearch, found: Column) -> None:
+def last_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
     """Write the previous round's order, then new jobs, into `found`."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
@@ -95,7 +95,7 @@ def last_order(site: SchedulingState, search: OrderSearch, found: Column) -> Non
 
 
 @subroutine
-def candidate(site: SchedulingState, search: OrderSearch, which: int) -> None:
+def candidate(site: SchedulingState, search: OrderSearchState, which: int) -> None:
     """Set the trial order to candidate `which`."""
     found = np.arange(site.queued)
     if which == LAST:
@@ -122,7 +122,7 @@ def candidate(site: SchedulingState, search: OrderSearch, which: int) -> None:
 
 
 @subroutine
-def cost_of_tail(site: SchedulingState, search: OrderSearch, order: Column) -> float:
+def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
     """Return the cost of the jobs behind the head, run one by one on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
@@ -138,7 +138,12 @@ def cost_of_tail(site: SchedulingState, search: OrderSearch, order: Column) -> f
 
 @subroutine
 def decode(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float, counted: bool
+    site: SchedulingState,
+    search: OrderSearchState,
+    objective: WaitCostParameters,
+    first: int,
+    limit: float,
+    counted: bool,
 ) -> float:
     """Plan the trial order on a pool (`counted`) or on nodes; return its cost."""
     search.counts.decoded += 1
@@ -148,7 +153,7 @@ def decode(
 
 
 @subroutine
-def longest_wait(site: SchedulingState, search: OrderSearch) -> int:
+def longest_wait(site: SchedulingState, search: OrderSearchState) -> int:
     """Return the longest wait in the trial plan, past and planned, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
@@ -158,19 +163,19 @@ def longest_wait(site: SchedulingState, search: OrderSearch) -> int:
 
 
 @subroutine
-def is_tried(search: OrderSearch, which: int) -> bool:
+def is_tried(search: OrderSearchState, which: int) -> bool:
     """Return whether the settings enable candidate order `which`."""
     return bool((search.settings.candidates >> which) & 1)
 
 
 @subroutine
-def is_budget_used(search: OrderSearch, counted: bool) -> bool:
-    """Return whether this round has placed `SearchSettings.work` jobs."""
+def is_budget_used(search: OrderSearchState, counted: bool) -> bool:
+    """Return whether this round has placed `OrderSearchSettings.work` jobs."""
     return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
 
 
 @subroutine
-def accept_whole(search: OrderSearch) -> None:
+def accept_whole(search: OrderSearchState) -> None:
     """Set the best order to the trial order, including the jobs behind the head."""
     accept_candidate(search, 0)
     for k in range(search.head, search.able):
@@ -179,7 +184,7 @@ def accept_whole(search: OrderSearch) -> None:
 
 @subroutine
 def bounding_candidates(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, counted: bool
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> tuple[float, float]:
     """Plan the previous order and the arrival order; keep the cheaper as the best.
 
@@ -210,7 +215,9 @@ def bounding_candidates(
 
 
 @subroutine
-def best_candidate(site: SchedulingState, search: OrderSearch, objective: PriceParameters, counted: bool) -> float:
+def best_candidate(
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
+) -> float:
     """Set the best order to the cheapest candidate; return the cost of its head."""
     best, head_cost, others = EXCEEDS_LIMIT, EXCEEDS_LIMIT, LAST
     if objective.bounded:
@@ -232,7 +239,7 @@ def best_candidate(site: SchedulingState, search: OrderSearch, objective: PriceP
 
 @subroutine
 def hill_climb(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, best: float, counted: bool
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, best: float, counted: bool
 ) -> float:
     """Apply random moves; keep those that cost no more. Return the head's cost."""
     if search.head - search.fixed < 2:
@@ -250,7 +257,11 @@ def hill_climb(
 
 @subroutine
 def open_search(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, site_weight: FixedReals, counted: bool
+    site: SchedulingState,
+    search: OrderSearchState,
+    objective: WaitCostParameters,
+    site_weight: FixedReals,
+    counted: bool,
 ) -> None:
     """Begin a round: compute prices, and find the jobs that can ever run."""
     n = site.queued
@@ -273,7 +284,7 @@ def open_search(
 
 
 @subroutine
-def presolve_on_pool(site: SchedulingState, search: OrderSearch) -> int:
+def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
     """Return `ALL_START` or `NONE_START` if all orders give it, else `SEARCHED`."""
     available, wanted, least = pool_free(site), 0, NEVER
     for i in range(site.queued):
@@ -286,7 +297,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearch) -> int:
 
 
 @subroutine
-def presolve_on_nodes(site: SchedulingState, search: OrderSearch) -> int:
+def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
     """Presolve as on a pool, but on nodes; for `ALL_START`, place the jobs."""
     none = True
     for i in range(site.queued):
@@ -306,7 +317,7 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearch) -> int:
 
 
 @subroutine
-def remember(site: SchedulingState, search: OrderSearch) -> None:
+def remember(site: SchedulingState, search: OrderSearchState) -> None:
     """Store the best order as slots for the next round."""
     grow_columns(search.last, "slots", 0, search.able)
     for k in range(search.able):
@@ -315,7 +326,7 @@ def remember(site: SchedulingState, search: OrderSearch) -> None:
 
 
 @subroutine
-def apply_best_order(site: SchedulingState, search: OrderSearch, whole: bool, counted: bool) -> None:
+def apply_best_order(site: SchedulingState, search: OrderSearchState, whole: bool, counted: bool) -> None:
     """Write the plan of the best order into the plan result."""
     if counted:
         apply_plan_on_pool(site, search, whole)
@@ -325,7 +336,12 @@ def apply_best_order(site: SchedulingState, search: OrderSearch, whole: bool, co
 
 @subroutine
 def plan_all(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, answer: int, whole: bool, counted: bool
+    site: SchedulingState,
+    search: OrderSearchState,
+    objective: WaitCostParameters,
+    answer: int,
+    whole: bool,
+    counted: bool,
 ) -> None:
     """Find an order and apply its plan.
 
@@ -345,7 +361,7 @@ def plan_all(
 
 
 @subroutine
-def search_counted(site: SchedulingState, search: OrderSearch, objective: PriceParameters, whole: bool) -> int:
+def search_counted(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
     """Decide a round on a pool; return its outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
@@ -360,7 +376,7 @@ def search_counted(site: SchedulingState, search: OrderSearch, objective: PriceP
 
 
 @subroutine
-def search_placed(site: SchedulingState, search: OrderSearch, objective: PriceParameters, whole: bool) -> int:
+def search_placed(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
     """Decide a round on nodes; return its outcome."""
     open_workspace(site, 2)
     site.trial.lasting = 0
@@ -386,7 +402,7 @@ Asked = tuple[Reals, FixedReals, bool, bool]
 
 
 @kernel
-def look_ahead(site: SchedulingState, search: OrderSearch, objective: PriceParameters, asked: Asked) -> int:
+def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, asked: Asked) -> int:
     """Plan the queue into `site.draft`; keep the best order for the next round.
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
@@ -409,13 +425,13 @@ def look_ahead(site: SchedulingState, search: OrderSearch, objective: PriceParam
 
 
 @kernel
-def exported_order(search: OrderSearch) -> IntArray:
+def exported_order(search: OrderSearchState) -> IntArray:
     """Return the order with which the next round begins, as slots."""
     return search.last.slots[: search.last.ordered].copy()
 
 
 @kernel
-def restore_order(search: OrderSearch, slots: FixedColumn) -> int:
+def restore_order(search: OrderSearchState, slots: FixedColumn) -> int:
     """Set the order with which the next round begins, as slots; return their number."""
     search.last.slots = slots.copy()
     search.last.ordered = len(slots)

@@ -1,7 +1,7 @@
 """Compute the cost of a plan: the sum of a price per job, by its planned start.
 
 Symbols: r is a job's number of processors, E its expected run time (s), W its wait so far (s), and F = W + E.
-`PriceParameters` sets the price of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
+`WaitCostParameters` sets the price of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import FixedColumn, FixedReals, Reals
 from cpsched.kernels.queue_orders import order_of, sortable_bits
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearch, PriceParameters
+from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters
 from cpsched.model import NEVER
 
 HOUR = 3600.0
@@ -38,7 +38,7 @@ def power(x: float, power: int) -> float:
 
 
 @subroutine
-def typical_area(site: SchedulingState, search: OrderSearch, least_s: float) -> float:
+def typical_area(site: SchedulingState, search: OrderSearchState, least_s: float) -> float:
     """Return the `TYPICAL` quantile of the queued jobs' areas r E.
 
     Areas are in processor seconds. E counts as at least `least_s`. The queue must not be empty.
@@ -53,7 +53,9 @@ def typical_area(site: SchedulingState, search: OrderSearch, least_s: float) -> 
 
 
 @subroutine
-def weigh_without_site(site: SchedulingState, search: OrderSearch, objective: PriceParameters) -> tuple[float, float]:
+def weigh_without_site(
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters
+) -> tuple[float, float]:
     """Set each queued job's weight to r^`r` E^`e` (1 + `flat` A / (r E)).
 
     Return the sums over the queue of these weights and of r E. The queue must not be empty.
@@ -71,7 +73,9 @@ def weigh_without_site(site: SchedulingState, search: OrderSearch, objective: Pr
 
 
 @subroutine
-def weigh_jobs(site: SchedulingState, search: OrderSearch, objective: PriceParameters, site_weight: FixedReals) -> None:
+def weigh_jobs(
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
+) -> None:
     """Compute each queued job's price of a second, and its reserve in processors.
 
     `site_weight` holds the site's factors by queue position, or is empty. The queue must not be empty.
@@ -94,7 +98,7 @@ def weigh_jobs(site: SchedulingState, search: OrderSearch, objective: PriceParam
 
 @subroutine
 def start_cost(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, position: int, start_s: int
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, position: int, start_s: int
 ) -> float:
     """Return the cost of a job's start at `start_s`: 0 for now.
 
@@ -113,7 +117,7 @@ def start_cost(
 
 @subroutine
 def prefix_cost(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
     """Return the cost of a decoded order's head; `total` is its cost before `first`.
@@ -129,7 +133,7 @@ def prefix_cost(
 
 @subroutine
 def remaining_cost(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, k: int, total: float, limit: float
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, k: int, total: float, limit: float
 ) -> float:
     """Return the cost of a trial plan that equals the best plan from place `k` on.
 

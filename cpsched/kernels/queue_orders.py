@@ -6,11 +6,11 @@ import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, Reals
-from cpsched.kernels.scheduling_state import ListSchedulerCode, SchedulingState
+from cpsched.kernels.scheduling_state import ListSchedulerParameters, SchedulingState
 from cpsched.model import IntArray
 
 STRICT, GREEDY = -1, 0
-"""Special values of `ListSchedulerCode.reservations`.
+"""Special values of `ListSchedulerParameters.reservations`.
 
 - `STRICT`: the first job that does not fit ends the plan.
 - `GREEDY`: a job that does not fit is skipped.
@@ -134,7 +134,7 @@ def sorted_positions(code: int, site: SchedulingState) -> IntArray:
 
 
 @subroutine
-def positions_of(method: ListSchedulerCode, given: FixedColumn, site: SchedulingState) -> IntArray:
+def positions_of(method: ListSchedulerParameters, given: FixedColumn, site: SchedulingState) -> IntArray:
     """Return the queue positions in a method's order; empty for the queue's order."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from cpsched.jit.decorators import GrowColumns, kernel, subroutine
+from cpsched.jit.decorators import ColumnGrower, kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
 from cpsched.model import Cluster, IntArray, JobTable
 
 TO_ITS_END = 2
-"""Value of `ListSchedulerCode.whole` on nodes: plan each job of the queue."""
+"""Value of `ListSchedulerParameters.whole` on nodes: plan each job of the queue."""
 
 
-class Machine(Handle):
+class NodeResourceState(Handle):
     """The nodes now: N nodes, R resources, M node sets."""
 
     pool: int
@@ -46,7 +46,7 @@ class NodeClasses(Handle, grows=True):
     of: Column
     """int64[N]: the class of each node."""
     kind: Column
-    """By class: the kind of its nodes, see `Machine.kind_of`."""
+    """By class: the kind of its nodes, see `NodeResourceState.kind_of`."""
     size: Column
     """By class: its number of nodes."""
     first: Column
@@ -68,7 +68,7 @@ class NodeClasses(Handle, grows=True):
     """By class, in a plan: its first place in the layout."""
 
 
-class NodeLayout(Handle, grows=True):
+class NodeClassLayout(Handle, grows=True):
     """All nodes in a row, by class and then by index.
 
     The classes are those at the beginning of the plan. A position in the row is a *place*. Nodes of one class with
@@ -100,7 +100,7 @@ class NodeLayout(Handle, grows=True):
     """During the sort of runs, in index order: the node after the last of each run."""
 
 
-class RangeHeap(Handle, grows=True):
+class NodeRangeHeap(Handle, grows=True):
     """Ranges of the layout to merge: a heap of range numbers, smallest key first."""
 
     heap: Column
@@ -117,7 +117,7 @@ class RangeHeap(Handle, grows=True):
     """By range: the run of its next place."""
 
 
-class IncrementalClasses(Handle, grows=True):
+class IncrementalNodeClasses(Handle, grows=True):
     """Classes carried between rounds, with a hash table from profile to class."""
 
     groups: NodeClasses
@@ -129,7 +129,7 @@ class IncrementalClasses(Handle, grows=True):
     """Hash table of classes by signature; -1 if empty. Its length is a power of two."""
 
 
-class ListSchedulerCode(Handle):
+class ListSchedulerParameters(Handle):
     """The parameters of a list scheduler."""
 
     order: int
@@ -186,8 +186,8 @@ class PlanWorkspace(Handle, grows=True):
     """Entries of `moved` in use."""
     groups: NodeClasses
     """The classes after the jobs placed so far."""
-    layout: NodeLayout
-    heads: RangeHeap
+    layout: NodeClassLayout
+    heads: NodeRangeHeap
     available: Column
     """int64[R]: free amounts of all nodes now, less those of the starts so far."""
     most: Column
@@ -228,7 +228,7 @@ class SchedulingState(Handle):
     """Number of queued jobs."""
     active: int
     """Number of running jobs."""
-    machine: Machine
+    machine: NodeResourceState
     jobs: JobTable
     queue: Column
     """Slots in arrival order; the first `queued` are valid."""
@@ -239,10 +239,10 @@ class SchedulingState(Handle):
     trial: PlanWorkspace
 
 
-def machine_handle(cluster: Cluster, free: IntArray) -> Machine:
+def machine_handle(cluster: Cluster, free: IntArray) -> NodeResourceState:
     """Return the machine of a cluster with `free` amounts (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
-    return Machine(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node)
+    return NodeResourceState(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node)
 
 
 def empty_column() -> IntArray:
@@ -266,8 +266,8 @@ def new_plan_workspace(resources: int) -> PlanWorkspace:
     """Return an empty workspace."""
     amounts = np.zeros(resources, np.int64), np.zeros(resources, np.int64)
     layout, heads = (
-        NodeLayout(0, 0, 0, *(empty_column() for _ in range(8))),
-        RangeHeap(*(empty_column() for _ in range(6))),
+        NodeClassLayout(0, 0, 0, *(empty_column() for _ in range(8))),
+        NodeRangeHeap(*(empty_column() for _ in range(6))),
     )
     return PlanWorkspace(
         0, 0, 0, 0, 0, 0, no_node_classes(resources), layout, heads, *amounts, *(empty_column() for _ in range(13))
@@ -308,7 +308,7 @@ class GrowableColumn(Handle, grows=True):
     column: Column
 
 
-@GrowColumns
+@ColumnGrower
 def grow_columns(held: GrowableColumn, used: int, room: int) -> None:
     """Grow a handle's columns: `grow(handle, "field other", used, room)`.
 

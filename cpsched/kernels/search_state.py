@@ -17,14 +17,14 @@ POOL_JOBS = 20
 """Approximate speed-up of placing a job on a pool instead of nodes."""
 
 
-class PriceParameters(Handle):
-    """The price of waiting: the fields of `ObjectiveRow`, see `kernels.plan_costs`."""
+class WaitCostParameters(Handle):
+    """The price of waiting: the fields of `WaitCostObjective`, see `kernels.plan_costs`."""
 
     power: int
     """0: the cost is linear in the start; otherwise it is r (F^power - W^power)."""
     ageing_power: int
     bounded: int
-    """Whether plans are bounded, see `OrderSearch.bound_s`."""
+    """Whether plans are bounded, see `OrderSearchState.bound_s`."""
     r: float
     e: float
     flat: float
@@ -41,7 +41,7 @@ class PriceParameters(Handle):
     reserve_until_s: float
 
 
-class SearchSettings(Handle):
+class OrderSearchSettings(Handle):
     """Limits of a search."""
 
     limit: int
@@ -63,7 +63,7 @@ class SearchSettings(Handle):
     """On a pool: number of waiting jobs that hold their planned slots."""
 
 
-class SearchCounts(Handle):
+class OrderSearchCounters(Handle):
     """The work of a round so far."""
 
     drawn: int
@@ -74,7 +74,7 @@ class SearchCounts(Handle):
     """Jobs placed in all these orders."""
 
 
-class CommonPrefix(Handle):
+class OrderOverlap(Handle):
     """Common parts of the best order with the trial order and the placed jobs."""
 
     upto: int
@@ -85,7 +85,7 @@ class CommonPrefix(Handle):
     """On nodes: number of jobs placed from the front of the best order."""
 
 
-class QueueColumns(Handle, grows=True):
+class QueuedJobColumns(Handle, grows=True):
     """The waiting jobs, by queue position."""
 
     weight: Reals
@@ -98,7 +98,7 @@ class QueueColumns(Handle, grows=True):
     """On a pool: processors of the job, NEVER if it can never run; on nodes: 1."""
 
 
-class CandidateOrder(Handle, grows=True):
+class CandidateQueueOrder(Handle, grows=True):
     """An order of the queue, and its plan, by place in the order."""
 
     order: Column
@@ -110,10 +110,10 @@ class CandidateOrder(Handle, grows=True):
     known: Column
     """A hash of the slots of all jobs before a place, independent of their order."""
     row: Column
-    """On a pool: the profile before each job, as a row of `ProfileRows`."""
+    """On a pool: the profile before each job, as a row of `AvailabilityProfiles`."""
 
 
-class PreviousOrder(Handle, grows=True):
+class PreviousBestOrder(Handle, grows=True):
     """The best order as slots for the next round, and buffers to build orders."""
 
     ordered: int
@@ -126,7 +126,7 @@ class PreviousOrder(Handle, grows=True):
     """Queue positions that a move has removed."""
 
 
-class UndoMarks(Handle, grows=True):
+class PlacementUndoMarks(Handle, grows=True):
     """On nodes: counters before each job of the order was placed, to undo placements."""
 
     moves: Column
@@ -145,7 +145,7 @@ class UndoMarks(Handle, grows=True):
     """Entries of `trial.slotted_job` in use."""
 
 
-class ProfileRows(Handle, grows=True):
+class AvailabilityProfiles(Handle, grows=True):
     """On a pool: one profile per row, see `cpsched.kernels.pool_profile`."""
 
     points: Column
@@ -156,7 +156,7 @@ class ProfileRows(Handle, grows=True):
     """int64[rows, breakpoints]: units free from then on."""
 
 
-class TotalProfile(Handle, grows=True):
+class TotalAvailabilityProfile(Handle, grows=True):
     """On nodes: free amounts of all nodes before each job, see `total_profile`."""
 
     times: Matrix
@@ -169,7 +169,7 @@ class TotalProfile(Handle, grows=True):
     """int64[R]: total request of the current job."""
 
 
-class OrderSearch(Handle):
+class OrderSearchState(Handle):
     """A search among orders; the first `head` jobs of an order are decoded."""
 
     able: int
@@ -186,42 +186,42 @@ class OrderSearch(Handle):
     It applies to jobs that have waited for the share `plan_costs.BOUND_FROM` of it. The search abandons a plan in which
     one of them waits longer.
     """
-    settings: SearchSettings
-    counts: SearchCounts
-    shared: CommonPrefix
-    queued: QueueColumns
-    best: CandidateOrder
+    settings: OrderSearchSettings
+    counts: OrderSearchCounters
+    shared: OrderOverlap
+    queued: QueuedJobColumns
+    best: CandidateQueueOrder
     """Best order so far."""
-    trial: CandidateOrder
+    trial: CandidateQueueOrder
     """Trial order."""
-    last: PreviousOrder
-    marks: UndoMarks
-    rows: ProfileRows
-    totals: TotalProfile
+    last: PreviousBestOrder
+    marks: PlacementUndoMarks
+    rows: AvailabilityProfiles
+    totals: TotalAvailabilityProfile
 
 
-def new_search(settings: SearchSettings) -> OrderSearch:
+def new_search(settings: OrderSearchSettings) -> OrderSearchState:
     """Return a search without an order."""
     none = empty_column
 
-    def tried() -> CandidateOrder:
-        return CandidateOrder(none(), none(), np.zeros(0), none(), none())
+    def tried() -> CandidateQueueOrder:
+        return CandidateQueueOrder(none(), none(), np.zeros(0), none(), none())
 
     def matrix() -> IntArray:
         return np.zeros((0, 0), np.int64)
 
-    return OrderSearch(
+    return OrderSearchState(
         able=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
-        counts=SearchCounts(drawn=0, decoded=0, placed=0),
-        shared=CommonPrefix(upto=0, same=0, valid=0),
-        queued=QueueColumns(np.zeros(0), np.zeros(0), none(), none()),
+        counts=OrderSearchCounters(drawn=0, decoded=0, placed=0),
+        shared=OrderOverlap(upto=0, same=0, valid=0),
+        queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none()),
         best=tried(),
         trial=tried(),
-        last=PreviousOrder(0, none(), none(), none()),
-        marks=UndoMarks(*(none() for _ in range(7))),
-        rows=ProfileRows(none(), matrix(), matrix()),
-        totals=TotalProfile(matrix(), matrix(), none(), none()),
+        last=PreviousBestOrder(0, none(), none(), none()),
+        marks=PlacementUndoMarks(*(none() for _ in range(7))),
+        rows=AvailabilityProfiles(none(), matrix(), matrix()),
+        totals=TotalAvailabilityProfile(matrix(), matrix(), none(), none()),
     )  # fmt: skip
 
 
@@ -232,7 +232,7 @@ def resized_reals(column: Reals, room: int) -> Reals:
 
 
 @subroutine
-def make_room_for(search: OrderSearch, count: int, slots: int, resources: int) -> None:
+def make_room_for(search: OrderSearchState, count: int, slots: int, resources: int) -> None:
     """Allocate columns for `count` queued jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = resized_reals(queued.weight, room)
@@ -247,14 +247,14 @@ def make_room_for(search: OrderSearch, count: int, slots: int, resources: int) -
 
 
 @subroutine
-def make_room_for_order(tried: CandidateOrder, room: int) -> None:
+def make_room_for_order(tried: CandidateQueueOrder, room: int) -> None:
     """Allocate an order of `room` jobs."""
     grow_columns(tried, "order starts known row", 0, room)
     tried.spent = resized_reals(tried.spent, room)
 
 
 @subroutine
-def make_rows(search: OrderSearch, points: int) -> None:
+def make_rows(search: OrderSearchState, points: int) -> None:
     """Allocate two profiles before each job of the head, and after the last one.
 
     Each has `points` breakpoints.
@@ -269,7 +269,7 @@ def make_rows(search: OrderSearch, points: int) -> None:
 
 
 @subroutine
-def accept_candidate(search: OrderSearch, first: int) -> None:
+def accept_candidate(search: OrderSearchState, first: int) -> None:
     """Set the best order to the trial order.
 
     The orders are equal before place `first`, their plans from `same` on.

@@ -2,7 +2,7 @@
 
 The main loop starts jobs in order and follows `_schedule` in Slurm's job_scheduler.c. Backfill makes reservations and
 follows `_attempt_backfill` in backfill.c, and `_future_run_test` in cons_tres/job_test.c, as of 26.05. Profiles,
-classes and moves are those of `cpsched.kernels.node_scheduling`.
+classes and moves are those of `cpsched.kernels.node_list_scheduling`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cpsched.kernels.availability import count_units_by_class, step_at
 from cpsched.kernels.class_ranges import apply_scaled_move, write_starts
 from cpsched.kernels.fit_rules import exceeds_free, units_that_fit
 from cpsched.kernels.node_classes import OPEN_ENDED
-from cpsched.kernels.node_scheduling import (
+from cpsched.kernels.node_list_scheduling import (
     REMEMBERED,
     earliest_reservation,
     earliest_slot,
@@ -28,8 +28,8 @@ from cpsched.kernels.node_scheduling import (
     starts_until,
 )
 from cpsched.kernels.node_selection import select_nodes
+from cpsched.kernels.pool_list_scheduling import open_plan
 from cpsched.kernels.pool_profile import lower_bound
-from cpsched.kernels.pool_scheduling import open_plan
 from cpsched.kernels.queue_orders import PRIORITY, sorted_positions
 from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, resized
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
@@ -52,7 +52,7 @@ A negative amount marks a reservation, and what the running jobs leave can still
 """
 
 
-class SchedulerRules(Handle):
+class SlurmSchedulerRules(Handle):
     """`SchedulerParameters` as numbers, by Slurm's names; `NEVER` means no limit."""
 
     default_queue_depth: int
@@ -76,7 +76,7 @@ class SchedulerRules(Handle):
     """1 if a reservation takes whole nodes, 0 if it takes the job's amounts."""
 
 
-class OwnerColumns(Handle):
+class JobOwnerColumns(Handle):
     """The owners of each job by slot, as numbers from 0."""
 
     most: int
@@ -89,7 +89,7 @@ class OwnerColumns(Handle):
     """By slot: the node set of the job's partition."""
 
 
-class BackfillCounts(Handle, grows=True):
+class BackfillCounters(Handle, grows=True):
     """The counters of one backfill pass."""
 
     begin_s: int
@@ -120,7 +120,7 @@ class BackfillCounts(Handle, grows=True):
     """Classes whose nodes are reserved at some time."""
 
 
-class SchedulingPasses(Handle):
+class SchedulingPassState(Handle):
     """The passes that are due now, and their results."""
 
     main: int
@@ -139,14 +139,14 @@ class SchedulingPasses(Handle):
     """Set to 1 if backfill skipped a job because of a limit."""
     backfilled: int
     """Set to the number of jobs that backfill started."""
-    tally: BackfillCounts
+    tally: BackfillCounters
 
 
 # ---------------------------------------------------------------------------------------------- the main loop
 
 
 @subroutine
-def blocks_later_jobs(site: SchedulingState, rules: SchedulerRules, slot: int) -> bool:
+def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: int) -> bool:
     """Return whether a job that cannot start blocks others, by its age and priority."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
@@ -186,7 +186,11 @@ def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None
 
 @subroutine
 def main_loop(
-    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
+    site: SchedulingState,
+    rules: SlurmSchedulerRules,
+    owners: JobOwnerColumns,
+    passes: SchedulingPassState,
+    order: FixedColumn,
 ) -> None:
     """Start jobs in queue order; a job that does not fit blocks its partition.
 
@@ -239,7 +243,9 @@ def round_down(at_s: int, resolution_s: int) -> int:
 
 
 @subroutine
-def open_tally(site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts) -> None:
+def open_tally(
+    site: SchedulingState, rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters
+) -> None:
     """Reset the counters."""
     tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
     tally.end_s = round_down(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
@@ -257,7 +263,7 @@ def open_tally(site: SchedulingState, rules: SchedulerRules, owners: OwnerColumn
 
 
 @subroutine
-def is_counted(rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts, slot: int) -> bool:
+def is_counted(rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters, slot: int) -> bool:
     """Count a job if it is within the limits by user, partition and association.
 
     Return whether it is.
@@ -280,7 +286,11 @@ def is_counted(rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCount
 
 @subroutine
 def jobs_to_test(
-    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
+    site: SchedulingState,
+    rules: SlurmSchedulerRules,
+    owners: JobOwnerColumns,
+    passes: SchedulingPassState,
+    order: FixedColumn,
 ) -> IntArray:
     """Return the positions of the jobs that backfill tests, in order.
 
@@ -303,7 +313,7 @@ def jobs_to_test(
 
 
 @subroutine
-def note_bound(tally: BackfillCounts, at_s: int) -> None:
+def note_bound(tally: BackfillCounters, at_s: int) -> None:
     """Record a new second, within the table, at which the reserved nodes change."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
@@ -318,7 +328,7 @@ def note_bound(tally: BackfillCounts, at_s: int) -> None:
 
 
 @subroutine
-def note_returns(tally: BackfillCounts, at_s: int, nodes: int) -> None:
+def note_returns(tally: BackfillCounters, at_s: int, nodes: int) -> None:
     """Add `nodes` to the nodes released at a second, if it is a bound."""
     at = lower_bound(tally.bounds, tally.records - 1, at_s)
     if at < tally.records - 1 and tally.bounds[at] == at_s:
@@ -410,7 +420,7 @@ def next_end(
 
 @subroutine
 def fill_by_windows(
-    site: SchedulingState, tally: BackfillCounts, slot: int, start_s: int, end_s: int, later_s: int
+    site: SchedulingState, tally: BackfillCounters, slot: int, start_s: int, end_s: int, later_s: int
 ) -> int:
     """Return the end of the first window of job ends after which a job fits.
 
@@ -502,7 +512,7 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
 
 
 @subroutine
-def overlaps(site: SchedulingState, tally: BackfillCounts, first: int, begin_s: int, end_s: int) -> bool:
+def overlaps(site: SchedulingState, tally: BackfillCounters, first: int, begin_s: int, end_s: int) -> bool:
     """Return whether a node of moves from `first` on is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
@@ -519,7 +529,7 @@ def overlaps(site: SchedulingState, tally: BackfillCounts, first: int, begin_s: 
 
 
 @subroutine
-def reservation_ends_at(site: SchedulingState, tally: BackfillCounts, node_set: int, at_s: int) -> bool:
+def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set: int, at_s: int) -> bool:
     """Return whether a reservation in a node set ends at a second, and none begins."""
     groups, machine = site.trial.groups, site.machine
     size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
@@ -535,7 +545,7 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillCounts, node_set: 
 
 
 @subroutine
-def next_try(site: SchedulingState, tally: BackfillCounts, node_set: int, start_s: int, end_s: int) -> int:
+def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, start_s: int, end_s: int) -> int:
     """Return when Slurm next tries a job from `start_s` to `end_s`, or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
@@ -547,7 +557,7 @@ def next_try(site: SchedulingState, tally: BackfillCounts, node_set: int, start_
 
 
 @subroutine
-def first_try(site: SchedulingState, tally: BackfillCounts, node_set: int, from_s: int, earliest_s: int) -> int:
+def first_try(site: SchedulingState, tally: BackfillCounters, node_set: int, from_s: int, earliest_s: int) -> int:
     """Return Slurm's last try before `earliest_s`, to skip the tries before it."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
@@ -571,7 +581,7 @@ def rank_by_use(site: SchedulingState) -> None:
 
 @subroutine
 def try_whole(
-    site: SchedulingState, rules: SchedulerRules, tally: BackfillCounts, slot: int, try_s: int, later_s: int
+    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, slot: int, try_s: int, later_s: int
 ) -> int:
     """Try a job at `try_s`: record its nodes as moves, and return its start.
 
@@ -598,7 +608,12 @@ def try_whole(
 
 @subroutine
 def place_whole(
-    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, tally: BackfillCounts, slot: int, from_s: int
+    site: SchedulingState,
+    rules: SlurmSchedulerRules,
+    owners: JobOwnerColumns,
+    tally: BackfillCounters,
+    slot: int,
+    from_s: int,
 ) -> int:
     """Return the planned start of a job on whole nodes, recorded as moves, or NEVER.
 
@@ -628,7 +643,7 @@ def place_whole(
 
 
 @subroutine
-def place_parts(site: SchedulingState, rules: SchedulerRules, slot: int, from_s: int) -> int:
+def place_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot: int, from_s: int) -> int:
     """Return the planned start of a job if parts are reserved: its earliest start."""
     start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
@@ -638,7 +653,7 @@ def place_parts(site: SchedulingState, rules: SchedulerRules, slot: int, from_s:
 
 @subroutine
 def reserve_nodes(
-    site: SchedulingState, rules: SchedulerRules, tally: BackfillCounts, position: int, start_s: int, first: int
+    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, position: int, start_s: int, first: int
 ) -> None:
     """Reserve the nodes of the moves from `first` on for a job planned at `start_s`.
 
@@ -670,7 +685,7 @@ def reserve_nodes(
 
 
 @subroutine
-def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounts) -> None:
+def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounters) -> None:
     """Resize the columns by class, and record when each new class is reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
         tally.noted = 0
@@ -699,7 +714,11 @@ def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounts) -> None:
 
 @subroutine
 def backfill(
-    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, order: FixedColumn
+    site: SchedulingState,
+    rules: SlurmSchedulerRules,
+    owners: JobOwnerColumns,
+    passes: SchedulingPassState,
+    order: FixedColumn,
 ) -> None:
     """Start jobs in queue order if they delay no reservation; reserve for the others.
 
@@ -752,7 +771,11 @@ def backfill(
 
 @kernel
 def plan_as_slurm(
-    site: SchedulingState, rules: SchedulerRules, owners: OwnerColumns, passes: SchedulingPasses, given: FixedColumn
+    site: SchedulingState,
+    rules: SlurmSchedulerRules,
+    owners: JobOwnerColumns,
+    passes: SchedulingPassState,
+    given: FixedColumn,
 ) -> int:
     """Run the due passes, the main loop first; return how many jobs start now.
 

@@ -14,7 +14,7 @@ from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.class_ranges import taken_by_moves
 from cpsched.kernels.pool_profile import lower_bound
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import OrderSearch
+from cpsched.kernels.search_state import OrderSearchState
 from cpsched.model import EXCLUSIVE, NEVER
 
 
@@ -62,7 +62,7 @@ def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, res
 
 
 @subroutine
-def open_totals(site: SchedulingState, search: OrderSearch) -> None:
+def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
     """Set row 0 to the machine's profile before any job is placed."""
     jobs, groups, available, resources = site.jobs, site.trial.groups, site.trial.available, len(site.trial.available)
     rows, points = search.head + 1, site.active + 2 * search.head + 4
@@ -97,7 +97,7 @@ def open_totals(site: SchedulingState, search: OrderSearch) -> None:
 
 
 @subroutine
-def lower_bound_by_totals(site: SchedulingState, search: OrderSearch, k: int, slot: int) -> int:
+def lower_bound_by_totals(site: SchedulingState, search: OrderSearchState, k: int, slot: int) -> int:
     """Return a lower bound on a start beside the jobs before place `k`, or NEVER."""
     jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
@@ -109,7 +109,7 @@ def lower_bound_by_totals(site: SchedulingState, search: OrderSearch, k: int, sl
 
 @subroutine
 def take_from_totals(
-    site: SchedulingState, search: OrderSearch, k: int, to: int, slot: int, start_s: int, moves: int
+    site: SchedulingState, search: OrderSearchState, k: int, to: int, slot: int, start_s: int, moves: int
 ) -> None:
     """Set row `to` to row `k` less the last placed job, whose moves begin at `moves`."""
     jobs, asked = site.jobs, search.totals.asked

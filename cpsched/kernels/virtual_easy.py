@@ -32,7 +32,7 @@ MOST_AHEAD = 20_000
 """Maximum number of entries that have ended in reality, but not virtually."""
 
 
-class VirtualSchedule(Handle, grows=True):
+class VirtualEasySchedule(Handle, grows=True):
     """The virtual schedule; its entries are jobs until they end here and in reality."""
 
     now_s: int
@@ -75,9 +75,9 @@ class VirtualSchedule(Handle, grows=True):
     """By slot: the entry plus one, or 0."""
 
 
-def new_virtual_schedule() -> VirtualSchedule:
+def new_virtual_schedule() -> VirtualEasySchedule:
     """Return a virtual schedule without jobs."""
-    return VirtualSchedule(-1, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(13)))
+    return VirtualEasySchedule(-1, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(13)))
 
 
 @subroutine
@@ -106,7 +106,7 @@ def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int
 
 
 @subroutine
-def add_entry(base: VirtualSchedule) -> int:
+def add_entry(base: VirtualEasySchedule) -> int:
     """Append an entry; return its index."""
     e = base.count
     grow_columns(
@@ -117,7 +117,7 @@ def add_entry(base: VirtualSchedule) -> int:
 
 
 @subroutine
-def enqueue(base: VirtualSchedule, e: int) -> None:
+def enqueue(base: VirtualEasySchedule, e: int) -> None:
     """Insert an entry into the queue by submission, then by id."""
     queue, i = base.queue, base.waiting
     while i > 0 and comes_before(base, e, queue[i - 1]):
@@ -128,7 +128,7 @@ def enqueue(base: VirtualSchedule, e: int) -> None:
 
 
 @subroutine
-def comes_before(base: VirtualSchedule, e: int, other: int) -> bool:
+def comes_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
     """Return whether an entry arrived before another one."""
     if base.submit_s[e] != base.submit_s[other]:
         return bool(base.submit_s[e] < base.submit_s[other])
@@ -136,7 +136,7 @@ def comes_before(base: VirtualSchedule, e: int, other: int) -> bool:
 
 
 @subroutine
-def start_entry(base: VirtualSchedule, e: int) -> None:
+def start_entry(base: VirtualEasySchedule, e: int) -> None:
     """Insert a started entry into the running ones by the end of its walltime."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
@@ -148,7 +148,7 @@ def start_entry(base: VirtualSchedule, e: int) -> None:
 
 
 @subroutine
-def end_of(base: VirtualSchedule, e: int, now_s: int) -> int:
+def end_of(base: VirtualEasySchedule, e: int, now_s: int) -> int:
     """Return when a running entry ends, as known at `now_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
@@ -159,7 +159,7 @@ def end_of(base: VirtualSchedule, e: int, now_s: int) -> int:
 
 
 @subroutine
-def shadow_time(base: VirtualSchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
+def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
     """Return the shadow time for `need` processors, and how many are free then."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
@@ -174,7 +174,7 @@ def shadow_time(base: VirtualSchedule, free: int, need: int, at_s: int) -> tuple
 
 
 @subroutine
-def virtual_round(base: VirtualSchedule, at_s: int) -> None:
+def virtual_round(base: VirtualEasySchedule, at_s: int) -> None:
     """Schedule by EASY at `at_s`: in order of arrival, with walltimes as estimates."""
     queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
     for i in range(base.active):
@@ -203,7 +203,7 @@ def virtual_round(base: VirtualSchedule, at_s: int) -> None:
 
 
 @subroutine
-def end_entries(base: VirtualSchedule, at_s: int, now_s: int) -> None:
+def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
     """End all entries whose ends, as known at `now_s`, are at most `at_s`."""
     kept = 0
     for i in range(base.active):
@@ -217,7 +217,7 @@ def end_entries(base: VirtualSchedule, at_s: int, now_s: int) -> None:
 
 
 @subroutine
-def arrivals(base: VirtualSchedule, first_new: int) -> IntArray:
+def arrivals(base: VirtualEasySchedule, first_new: int) -> IntArray:
     """Return the new entries by submission, without those that already run."""
     submit_s = base.submit_s[first_new : base.count]
     order, count = order_of(submit_s, submit_s), 0
@@ -229,7 +229,7 @@ def arrivals(base: VirtualSchedule, first_new: int) -> IntArray:
 
 
 @subroutine
-def advance_virtual_schedule(base: VirtualSchedule, first_new: int, now_s: int) -> None:
+def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: int) -> None:
     """Advance the virtual schedule to `now_s`; entries from `first_new` on arrive."""
     coming, arriving, at_s = arrivals(base, first_new), 0, base.now_s
     while at_s <= now_s:
@@ -249,7 +249,7 @@ def advance_virtual_schedule(base: VirtualSchedule, first_new: int, now_s: int) 
 
 
 @subroutine
-def remove_vanished_entries(base: VirtualSchedule) -> None:
+def remove_vanished_entries(base: VirtualEasySchedule) -> None:
     """Remove entries of vanished jobs, and the oldest entries beyond `MOST_AHEAD`."""
     ahead = 0
     for e in range(base.count):
@@ -268,7 +268,7 @@ def remove_vanished_entries(base: VirtualSchedule) -> None:
 
 
 @subroutine
-def compact_entries(base: VirtualSchedule, entries: Column, count: int) -> int:
+def compact_entries(base: VirtualEasySchedule, entries: Column, count: int) -> int:
     """Drop removed entries from the first `count` of a list; return the new count."""
     kept = 0
     for i in range(count):
@@ -279,7 +279,7 @@ def compact_entries(base: VirtualSchedule, entries: Column, count: int) -> int:
 
 
 @subroutine
-def drop_finished_entries(base: VirtualSchedule) -> None:
+def drop_finished_entries(base: VirtualEasySchedule) -> None:
     """Drop the entries that are removed, or have ended here and in reality."""
     index, kept = np.full(base.count, -1, np.int64), 0
     for e in range(base.count):
@@ -302,7 +302,7 @@ def drop_finished_entries(base: VirtualSchedule) -> None:
 
 
 @subroutine
-def entry_for(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, id: int) -> int:
+def entry_for(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
     """Append an entry for the job of a slot; return its index."""
     e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
@@ -313,7 +313,7 @@ def entry_for(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn,
 
 
 @subroutine
-def has_changed(site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, e: int) -> bool:
+def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, e: int) -> bool:
     """Return whether a waiting entry is outdated: requeue, new walltime, new machine."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
@@ -324,7 +324,7 @@ def has_changed(site: SchedulingState, base: VirtualSchedule, totals: FixedColum
 
 @subroutine
 def find_or_add_entry(
-    site: SchedulingState, base: VirtualSchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
+    site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
 ) -> int:
     """Return a job's entry; append one if there is none, or if it is outdated."""
     e = base.of_slot[slot] - 1
@@ -336,7 +336,7 @@ def find_or_add_entry(
 
 
 @subroutine
-def match_entries(site: SchedulingState, base: VirtualSchedule, expected: FixedReals, ids: FixedColumn) -> int:
+def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn) -> int:
     """Find or append the entries of all jobs; return the first new one.
 
     At the first update, running jobs get their real starts.
@@ -364,7 +364,7 @@ def match_entries(site: SchedulingState, base: VirtualSchedule, expected: FixedR
 
 
 @subroutine
-def longest_expected_wait(base: VirtualSchedule, now_s: int) -> float:
+def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
     """Return the longest wait if all jobs ran one by one on the whole pool.
 
     It includes the past wait. The expected remaining run times of running jobs and of earlier queued jobs count.
@@ -381,7 +381,7 @@ def longest_expected_wait(base: VirtualSchedule, now_s: int) -> float:
 
 
 @kernel
-def note_ended(base: VirtualSchedule, ended: FixedColumn, ran: FixedColumn) -> int:
+def note_ended(base: VirtualEasySchedule, ended: FixedColumn, ran: FixedColumn) -> int:
     """Record real run times in seconds by sorted ids `ended`; return their number."""
     for e in range(base.count):
         at = lower_bound(ended, len(ended), base.id[e])
@@ -391,7 +391,9 @@ def note_ended(base: VirtualSchedule, ended: FixedColumn, ran: FixedColumn) -> i
 
 
 @kernel
-def follow_real_schedule(site: SchedulingState, base: VirtualSchedule, expected: FixedReals, ids: FixedColumn) -> float:
+def follow_real_schedule(
+    site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn
+) -> float:
     """Update the virtual schedule to now; return its longest wait in seconds.
 
     That is the maximum of `longest_s` and of the expected waits of waiting jobs.
@@ -414,7 +416,7 @@ def follow_real_schedule(site: SchedulingState, base: VirtualSchedule, expected:
 
 
 @kernel
-def find_entries(base: VirtualSchedule, ids: FixedColumn) -> int:
+def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
     """Map the slots of a new table to entries by job ids; return how many exist."""
     drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), order_of(base.id[: base.count], base.id[: base.count]), 0
@@ -431,7 +433,7 @@ def find_entries(base: VirtualSchedule, ids: FixedColumn) -> int:
 
 
 @kernel
-def unfinished_entries(base: VirtualSchedule) -> IntArray:
+def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
     """Return the entries to store, int64[entries * ENTRY_FIELDS], row by row.
 
     Waiting entries whose jobs have not ended are omitted, because the next snapshot shows these jobs.
@@ -449,7 +451,7 @@ def unfinished_entries(base: VirtualSchedule) -> IntArray:
 
 
 @kernel
-def restore_entries(base: VirtualSchedule, rows: FixedColumn) -> int:
+def restore_entries(base: VirtualEasySchedule, rows: FixedColumn) -> int:
     """Add the entries of `unfinished_entries` to an empty virtual schedule.
 
     Return their number.

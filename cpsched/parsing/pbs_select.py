@@ -27,7 +27,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class SelectChunk:
+class PbsSelectChunk:
     """`count` equal chunks, and the request of each, by resource."""
 
     count: int
@@ -35,7 +35,7 @@ class SelectChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkPlacement:
+class PbsPlaceDirective:
     """How chunks are placed; `unknown` holds words that PBS's manual does not document."""
 
     arrangement: str = "free"
@@ -60,7 +60,7 @@ def parse_duration_s(text: str, field: str = "duration") -> int:
     return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + int(found[3])
 
 
-def parse_select(select: str, field: str = "select") -> list[SelectChunk]:
+def parse_select(select: str, field: str = "select") -> list[PbsSelectChunk]:
     """Return the chunks in their order. Raise `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
@@ -68,7 +68,7 @@ def parse_select(select: str, field: str = "select") -> list[SelectChunk]:
     return [_chunk(part, field, select) for part in parts]
 
 
-def _chunk(part: str, field: str, select: str) -> SelectChunk:
+def _chunk(part: str, field: str, select: str) -> PbsSelectChunk:
     words = _WORD.findall(part)
     if ":".join(words) != part:
         raise _no_select(field, select)
@@ -79,14 +79,14 @@ def _chunk(part: str, field: str, select: str) -> SelectChunk:
         if not (equals and _NAME.fullmatch(name)) or name in asked:
             raise _no_select(field, select)
         asked[name] = value.strip("\"'")
-    return SelectChunk(count, asked)
+    return PbsSelectChunk(count, asked)
 
 
 def _no_select(field: str, select: str) -> InvalidValue:
     return InvalidValue(field, escape_controls(select[:_SHOWN]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
 
 
-def parse_place(text: str) -> ChunkPlacement:
+def parse_place(text: str) -> PbsPlaceDirective:
     """Return the placement of a `place` value; of several words of a kind the last one counts."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):
@@ -98,4 +98,4 @@ def parse_place(text: str) -> ChunkPlacement:
             group = word.removeprefix("group=")
         else:
             unknown.append(word)
-    return ChunkPlacement(arrangement, sharing, group, tuple(unknown))
+    return PbsPlaceDirective(arrangement, sharing, group, tuple(unknown))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from cpsched.errors import InvalidValue, require
-from cpsched.site.accounts import Limits
+from cpsched.site.accounts import AccountingLimits
 
 _MEBI = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _NO_LIMIT = ("", "N", "-1", "UNLIMITED", "INFINITE", "NONE")
@@ -46,7 +46,7 @@ FIELDS: Mapping[str, str] = {
     "MaxTRESRunMinsPA": "running_minutes_an_account",
     "MaxTRESRunMinsPerAccount": "running_minutes_an_account",
 }
-"""The modelled limits: Slurm's names with all spellings, and the field of `Limits`."""
+"""The modelled limits: Slurm's names with all spellings, and the field of `AccountingLimits`."""
 AT_SUBMISSION = (
     "GrpSubmit", "GrpSubmitJobs", "MaxSubmit", "MaxSubmitJobs", "MaxSubmitPU", "MaxSubmitPA", "MaxSubmitJobsPU",
     "MaxSubmitJobsPA",
@@ -105,7 +105,7 @@ def parse_minutes(text: str) -> int | None:
     return days * 1440 + hours * 60 + minutes + (seconds > 0)
 
 
-def parse_limits(words: Mapping[str, str]) -> Limits:
+def parse_limits(words: Mapping[str, str]) -> AccountingLimits:
     """Return the limits that `words` set, by Slurm's names; ignore other names. Raise `InvalidValue`.
 
     >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
@@ -123,7 +123,7 @@ def parse_limits(words: Mapping[str, str]) -> Limits:
             raise InvalidValue(name, error.value, error.rule) from error
         if value is not None and value != {}:
             found[field] = value
-    return Limits(**found)  # type: ignore[arg-type]  # each value has the type of its field
+    return AccountingLimits(**found)  # type: ignore[arg-type]  # each value has the type of its field
 
 
 def _value(field: str, text: str) -> int | dict[str, int] | None:

@@ -49,7 +49,7 @@ class Predictor(ABC):
         """Learn from a job that ended."""
 
 
-class Learner(Protocol):
+class EndedJobLearner(Protocol):
     """The methods that dispatchers and predictors share."""
 
     @property
@@ -87,7 +87,7 @@ def predicted_s(predictor: Predictor, job: Job) -> int:
         raise policy_error_for("predictor", predictor, error) from error
 
 
-def is_trainable(part: str, of: Learner) -> bool:
+def is_trainable(part: str, of: EndedJobLearner) -> bool:
     """Return whether a dispatcher or predictor learns; raise `PolicyError` if `learns` raises."""
     try:
         return bool(of.learns)
@@ -95,7 +95,7 @@ def is_trainable(part: str, of: Learner) -> bool:
         raise policy_error_for(part, of, error) from error
 
 
-def train(part: str, of: Learner, ended: EndedJob) -> None:
+def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
     """Pass an ended job to `learn` of a dispatcher or predictor; raise `PolicyError` if it raises."""
     try:
         of.learn(ended)

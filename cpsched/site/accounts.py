@@ -20,7 +20,7 @@ NOTHING: Tres = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AccountingLimits:
     """Limits of one association or QOS; None, or a missing resource, means no limit.
 
     `group_*` (Slurm: Grp) apply to all jobs together. `*_a_user` and `*_an_account` (PU, PA) apply to the jobs of each
@@ -60,7 +60,7 @@ class Limits:
                 yield each.name, value
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = AccountingLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Qos:
 
     name: str
     priority: int = 0
-    limits: Limits = NO_LIMITS
+    limits: AccountingLimits = NO_LIMITS
     usage_factor: float = 1.0
     factor_on_limits: bool = False
     limit_factor: float | None = None
@@ -84,7 +84,8 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """An account (no `user`), or a user in one; `parent` is an index of `Accounts.associations`, -1 for the root.
+    """An account (no `user`), or a user in one; `parent` is an index of `AssociationTree.associations`, -1 for the
+    root.
 
     `shares` None is the parent's share. Account limits per job or per user, which Slurm inherits, are stored with the
     users.
@@ -96,7 +97,7 @@ class Association:
     parent: int = 0
     shares: int | None = 1
     priority: int = 0
-    limits: Limits = NO_LIMITS
+    limits: AccountingLimits = NO_LIMITS
     default_qos: str = ""
 
     @property
@@ -108,7 +109,7 @@ class Association:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class AssociationTree:
     """All associations of a cluster, parents before children, the root first."""
 
     associations: tuple[Association, ...] = (Association("root", parent=-1),)
@@ -161,7 +162,7 @@ class Accounts:
 
 
 @dataclass(frozen=True)
-class SiteLimits:
+class SiteLimitPolicy:
     """Accounts, QOS, and which limits are enforced.
 
     - `partition_qos`: by partition, the QOS whose limits apply to its jobs.
@@ -169,7 +170,7 @@ class SiteLimits:
     - `safe`: a job starts only if the remaining minutes suffice to its end (`safe`).
     """
 
-    accounts: Accounts = field(default_factory=Accounts)
+    accounts: AssociationTree = field(default_factory=AssociationTree)
     qos: Mapping[str, Qos] = field(default_factory=dict)
     partition_qos: Mapping[str, str] = field(default_factory=dict)
     limits_hold: bool = True

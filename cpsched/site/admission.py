@@ -18,7 +18,7 @@ import numpy as np
 
 from cpsched.feasibility import free_units_by_node, power_draw_w
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
-from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimits, LimitCheck
+from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimitChecks, LimitCheck
 from cpsched.wait_reasons import free_after
 
 Decide = Callable[[Snapshot], Decision]
@@ -27,32 +27,32 @@ POWER = "PowerCap"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QueueLimits:
+class QueueLimitStatus:
     """The limits of the pending jobs, and their present usage.
 
     - `standings`: by job id; a job without entry is under no limit.
     - `used`: by counter, the usage of running jobs.
     """
 
-    standings: Mapping[int, JobLimits] = field(default_factory=dict)
+    standings: Mapping[int, JobLimitChecks] = field(default_factory=dict)
     used: Sequence[int] = ()
 
-    def beside(self, coming: Sequence[int]) -> QueueLimits:
+    def beside(self, coming: Sequence[int]) -> QueueLimitStatus:
         """Return a copy with these pending jobs counted as running."""
         used = list(self.used)
         for job_id in coming:
             if job_id in self.standings:
                 count_as_running(self.standings[job_id], used)
-        return QueueLimits(self.standings, used)
+        return QueueLimitStatus(self.standings, used)
 
 
-def count_as_running(standing: JobLimits, used: list[int]) -> None:
+def count_as_running(standing: JobLimitChecks, used: list[int]) -> None:
     """Count a job as running."""
     for counter, amount in standing.takes:
         used[counter] += amount
 
 
-def first_exceeded_limit(standing: JobLimits, used: Sequence[int]) -> LimitCheck | None:
+def first_exceeded_limit(standing: JobLimitChecks, used: Sequence[int]) -> LimitCheck | None:
     """Return the first limit that one more such job would exceed."""
     for check in standing.checks:
         if used[check.counter] + check.amount > check.limit:
@@ -61,7 +61,7 @@ def first_exceeded_limit(standing: JobLimits, used: Sequence[int]) -> LimitCheck
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Admission:
+class AdmissionResult:
     """The admitted positions of a queue, in its order, and why the others are refused, by position."""
 
     positions: IntArray
@@ -69,8 +69,8 @@ class Admission:
 
 
 def admit(
-    standings: Sequence[JobLimits | None], used: Sequence[int], order: Sequence[int], whole: bool = True
-) -> Admission:
+    standings: Sequence[JobLimitChecks | None], used: Sequence[int], order: Sequence[int], whole: bool = True
+) -> AdmissionResult:
     """Admit jobs in `order` (positions), each beside those admitted before it; no subset of them exceeds a limit.
 
     With `whole`, every refusal gets a text. Otherwise only the positions are computed.
@@ -96,11 +96,11 @@ def admit(
             full[id(standing)] = why
         refused[position] = why
     admitted.sort()
-    return Admission(np.array(admitted, np.int64), refused)
+    return AdmissionResult(np.array(admitted, np.int64), refused)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LimitedDecision:
+class LimitCompliantDecision:
     """A decision within the limits.
 
     - `snapshot`: the input of the decision; its queue holds admitted jobs only. Deciding on it again gives the same.
@@ -114,17 +114,17 @@ class LimitedDecision:
     """Index of the decision: 1 if the dispatcher decided a second time."""
 
 
-def decide_within(snapshot: Snapshot, limits: QueueLimits | None, decide: Decide) -> LimitedDecision:
+def decide_within(snapshot: Snapshot, limits: QueueLimitStatus | None, decide: Decide) -> LimitCompliantDecision:
     """Return a decision of `decide` (a policy's) that starts no more than the limits allow, in the site's order.
 
     The power cap counts as a limit. `limits` None means that the site sets none.
     """
     if limits is None and snapshot.cluster.power is None:
-        return LimitedDecision(snapshot, decide(snapshot), {})
-    limits = with_power_limit(snapshot, limits or QueueLimits())
+        return LimitCompliantDecision(snapshot, decide(snapshot), {})
+    limits = with_power_limit(snapshot, limits or QueueLimitStatus())
     standings = job_limits_of(snapshot, limits)
     if not any(standings):
-        return LimitedDecision(snapshot, decide(snapshot), {})
+        return LimitCompliantDecision(snapshot, decide(snapshot), {})
     order = priority_order(snapshot)
     first = admit(standings, limits.used, order)
     narrow = with_queue_subset(snapshot, first.positions)
@@ -132,23 +132,23 @@ def decide_within(snapshot: Snapshot, limits: QueueLimits | None, decide: Decide
     limited = _by_job(snapshot, first)
     extra = _extras(snapshot, narrow, decision, standings, limits.used, order, first)
     if not extra:
-        return LimitedDecision(narrow, decision, limited)
+        return LimitCompliantDecision(narrow, decision, limited)
     wider = with_queue_subset(snapshot, np.sort(np.append(first.positions, extra)))
     second = decide(wider)
     if not respects_limits(wider, second.starts, limits):
-        return LimitedDecision(narrow, decision, limited)
+        return LimitCompliantDecision(narrow, decision, limited)
     chosen = set(extra)
     still = {position: why for position, why in first.refused.items() if position not in chosen}
-    return LimitedDecision(wider, second, _by_job(snapshot, Admission(first.positions, still)), 1)
+    return LimitCompliantDecision(wider, second, _by_job(snapshot, AdmissionResult(first.positions, still)), 1)
 
 
-def with_power_limit(snapshot: Snapshot, limits: QueueLimits) -> QueueLimits:
+def with_power_limit(snapshot: Snapshot, limits: QueueLimitStatus) -> QueueLimitStatus:
     """Return the limits with the power cap added as a limit on the draw of running jobs."""
     power, table = snapshot.cluster.power, snapshot.table
     if power is None:
         return limits
     counter, standings = len(limits.used), dict(limits.standings)
-    made: dict[tuple[int, int], JobLimits] = {}
+    made: dict[tuple[int, int], JobLimitChecks] = {}
     for job in (table.jobs[slot] for slot in snapshot.queue.tolist()):
         watts = power.draw_w(job.request, snapshot.cluster.resources)
         before = limits.standings.get(job.id, NO_JOB_LIMITS)
@@ -158,10 +158,10 @@ def with_power_limit(snapshot: Snapshot, limits: QueueLimits) -> QueueLimits:
             made[key] = replace(before, takes=(*before.takes, (counter, watts)), checks=(*before.checks, check))
         if watts:
             standings[job.id] = made[key]
-    return QueueLimits(standings, (*limits.used, power_draw_w(snapshot)))
+    return QueueLimitStatus(standings, (*limits.used, power_draw_w(snapshot)))
 
 
-def job_limits_of(snapshot: Snapshot, limits: QueueLimits) -> list[JobLimits | None]:
+def job_limits_of(snapshot: Snapshot, limits: QueueLimitStatus) -> list[JobLimitChecks | None]:
     """Return the standings of the queue; None for jobs without limits."""
     jobs, known = snapshot.table.jobs, limits.standings
     found = (known.get(jobs[slot].id) for slot in snapshot.queue.tolist())
@@ -190,7 +190,7 @@ def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
     )
 
 
-def respects_limits(snapshot: Snapshot, starts: Starts, limits: QueueLimits) -> bool:
+def respects_limits(snapshot: Snapshot, starts: Starts, limits: QueueLimitStatus) -> bool:
     """Return whether these starts, one after the other, stay within the limits."""
     used = list(limits.used)
     for slot in starts.slots.tolist():
@@ -207,10 +207,10 @@ def _extras(
     snapshot: Snapshot,
     narrow: Snapshot,
     decision: Decision,
-    standings: Sequence[JobLimits | None],
+    standings: Sequence[JobLimitChecks | None],
     used: Sequence[int],
     order: Sequence[int],
-    first: Admission,
+    first: AdmissionResult,
 ) -> list[int]:
     """Return refused positions with room under their limits and on the nodes after these starts."""
     if len(decision.starts) == len(narrow.queue):
@@ -235,6 +235,6 @@ def _extras(
     return found
 
 
-def _by_job(snapshot: Snapshot, admission: Admission) -> dict[int, str]:
+def _by_job(snapshot: Snapshot, admission: AdmissionResult) -> dict[int, str]:
     jobs, queue = snapshot.table.jobs, snapshot.queue
     return {jobs[int(queue[at])].id: why for at, why in admission.refused.items()}

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from cpsched.errors import escape_controls
 from cpsched.formatting import many
-from cpsched.site.accounts import NOTHING, Association, Limits, Qos, SiteLimits, Tres
+from cpsched.site.accounts import NOTHING, AccountingLimits, Association, Qos, SiteLimitPolicy, Tres
 from cpsched.site.limit_reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
 
 
-class LimitSubject(NamedTuple):
+class JobLimitAttributes(NamedTuple):
     """The properties of a job that limits depend on.
 
     - `tres`: (name, amount) of its request, including nodes and processors.
@@ -53,7 +53,7 @@ class LimitCheck(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class JobLimits:
+class JobLimitChecks:
     """The limits of one job.
 
     - `takes`: (counter, amount) of every sum that the job adds to while it runs.
@@ -66,12 +66,12 @@ class JobLimits:
     barred: str | None = None
 
 
-NO_JOB_LIMITS = JobLimits()
+NO_JOB_LIMITS = JobLimitChecks()
 """Of a job without limits."""
 
 
 @dataclass(frozen=True, slots=True)
-class LimitUsage:
+class DecayedLimitUsage:
     """Decaying usage in minutes, by QOS name or association index; missing entries are 0."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
@@ -80,22 +80,22 @@ class LimitUsage:
     association_wall_min: Mapping[int, float] = field(default_factory=dict)
 
 
-NO_USAGE = LimitUsage()
+NO_USAGE = DecayedLimitUsage()
 
 
 @dataclass(slots=True)
-class LimitTable:
+class JobLimitTable:
     """The limits of a site per job; jobs of one user with equal requests share a standing.
 
     Build a new table when limits or usage change.
     """
 
-    site: SiteLimits
-    spent: LimitUsage = NO_USAGE
+    site: SiteLimitPolicy
+    spent: DecayedLimitUsage = NO_USAGE
     counts_time: bool = field(init=False)
     """Whether limits depend on the remaining time of running jobs."""
     _counters: dict[object, int] = field(default_factory=dict)
-    _standings: dict[LimitSubject, JobLimits] = field(default_factory=dict)
+    _standings: dict[JobLimitAttributes, JobLimitChecks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         every = (*(q.limits for q in self.site.qos.values()), *(a.limits for a in self.site.accounts.associations))
@@ -112,7 +112,7 @@ class LimitTable:
         """Number of counters so far."""
         return len(self._counters)
 
-    def limits_of(self, job: LimitSubject) -> JobLimits:
+    def limits_of(self, job: JobLimitAttributes) -> JobLimitChecks:
         """Return the limits of this job. Counter numbers are stable within one table."""
         if not self.site.limits_hold:
             return NO_JOB_LIMITS
@@ -125,7 +125,7 @@ class LimitTable:
         """Return the counter of `key`."""
         return self._counters.setdefault(key, len(self._counters))
 
-    def usage(self, running: Iterable[JobLimits]) -> list[int]:
+    def usage(self, running: Iterable[JobLimitChecks]) -> list[int]:
         """Return the usage of every counter by running jobs; call it after `limits_of` for all jobs."""
         used = [0] * self.counters
         for standing in running:
@@ -137,7 +137,7 @@ class LimitTable:
 class _Walk:
     """The limits of one job along its QOS and association tree."""
 
-    def __init__(self, book: LimitTable, job: LimitSubject) -> None:
+    def __init__(self, book: JobLimitTable, job: JobLimitAttributes) -> None:
         self.book, self.job, self.site = book, job, book.site
         self.tres = {name: amount for name, amount in job.tres if amount > 0}
         self.takes: dict[int, int] = {}
@@ -151,7 +151,7 @@ class _Walk:
         if qos is not None and qos.factor_on_limits:
             self.limit_min = int(job.limit_min * qos.usage_factor)
 
-    def standing(self) -> JobLimits:
+    def standing(self) -> JobLimitChecks:
         order = self.site.qos_in_order(self.job.qos, self.job.partition)
         for qos in order:
             self.of_qos(qos)
@@ -159,7 +159,7 @@ class _Walk:
         at = self.site.accounts.find(self.job.account, self.job.user, self.job.partition)
         for place, index in enumerate(self.site.accounts.chain(at) if at is not None else ()):
             self.of_association(index, self.site.accounts.associations[index], place == 0, factor)
-        return JobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred)
+        return JobLimitChecks(tuple(self.takes.items()), tuple(self.checks), self.barred)
 
     # ------------------------------------------------------------------------------------------ who sets limits
 
@@ -298,7 +298,7 @@ class _Walk:
             asked = many(self.limit_min, "minute is", "minutes are")
             self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {escape_controls(whose)}")
 
-    def each_job(self, owner: Owner, limits: Limits, whose: str, factor: float | None = None) -> None:
+    def each_job(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:
         """Add limits on the request of one job."""
         nodes = max(1, self.tres.get("node", 1))
         rows: Sequence[tuple[Scope, Tres, Callable[[int], int]]] = (

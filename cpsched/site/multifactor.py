@@ -24,7 +24,7 @@ FIRST_BASIC = 0xFFFF0000
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class PriorityWeights:
     """The weight of each factor (`PriorityWeight*`). A weight of 0 disables the factor.
 
     - `tres`: by trackable resource, such as {"cpu": 1000, "gres/gpu": 3000}.
@@ -59,7 +59,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineSize:
+class ClusterSize:
     """The reference of size factors: active `nodes`, and `cpus` of the whole cluster."""
 
     nodes: int
@@ -92,7 +92,7 @@ class PriorityInputs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FactorPoints:
+class WeightedPriorityFactors:
     """The points that each factor adds to the priority, weight included: the columns of `sprio -l`."""
 
     age: FloatArray
@@ -115,9 +115,11 @@ class FactorPoints:
         return np.clip(total + self.site - self.nice, LEAST, MOST).astype(np.int64)
 
 
-def priority_points(jobs: PriorityInputs, weights: Weights, machine: MachineSize, now_s: int) -> FactorPoints:
+def priority_points(
+    jobs: PriorityInputs, weights: PriorityWeights, machine: ClusterSize, now_s: int
+) -> WeightedPriorityFactors:
     """Return what each factor adds to each job's priority at `now_s`."""
-    return FactorPoints(
+    return WeightedPriorityFactors(
         age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
         association=weights.association * jobs.association,
         fair_share=weights.fair_share * jobs.fair_share,
@@ -137,7 +139,7 @@ def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
 
 
 def size_factor(
-    nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: Weights, machine: MachineSize
+    nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: PriorityWeights, machine: ClusterSize
 ) -> FloatArray:
     """Return the size of jobs, 0 to 1: by nodes and processors, or by processors and time limit.
 
@@ -163,7 +165,7 @@ def normalized_priority(value: int, largest: int, raw: bool = False) -> float:
     return value / largest if largest > 0 else 0.0
 
 
-def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weights: Weights) -> float:
+def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weights: PriorityWeights) -> float:
     """Return the points for requested trackable resources; `present` are the totals of the job's partition."""
     total = 0.0
     for name, weight in weights.tres.items():
@@ -188,14 +190,14 @@ def basic_priorities(nices: Sequence[int]) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class PriorityRules:
+class PriorityPolicy:
     """How a site ranks jobs: by factors (`multifactor`) or by arrival (`basic`).
 
     `always_accrues` selects when age accrual begins, see `age_start_s`.
     """
 
     kind: str = "multifactor"
-    weights: Weights = field(default_factory=Weights)
+    weights: PriorityWeights = field(default_factory=PriorityWeights)
     always_accrues: bool = False
     """`PriorityFlags=ACCRUE_ALWAYS`: age counts from submission, whatever the job waits for."""
 

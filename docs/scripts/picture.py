@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import LiveView, bridge_run, demo_policy, sites
+from cpsched_bridge.program.demo import DemoLiveView, bridge_run, demo_policy, sites
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.telemetry import log_setup
 
@@ -27,7 +27,7 @@ WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 class Photographer:
     """Keeps the picture of the last cycle with starts in which `MANY` jobs waited."""
 
-    def __init__(self, view: LiveView) -> None:
+    def __init__(self, view: DemoLiveView) -> None:
         self.view = view
         self.svg = ""
 
@@ -45,9 +45,9 @@ def main() -> None:
     log_setup.set_up("text", level=40)
     site, twin = sites(JOBS, SEED)
     policy = demo_policy(PolicySettings().dispatcher, 0.02)
-    view = LiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")
+    view = DemoLiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")
     photographer = Photographer(view)
-    bridge_run(policy, site, EventPace(site), (view, photographer))
+    bridge_run(policy, site, EventDrivenClock(site), (view, photographer))
     TARGET.write_text(photographer.svg, encoding="utf-8")
     print("wrote", TARGET)
 

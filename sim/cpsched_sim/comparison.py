@@ -15,14 +15,14 @@ from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched.registry import PolicyRegistries, import_path_of
 from cpsched_sim import data_frames
 from cpsched_sim.cluster.replay import SchedulingOverhead
-from cpsched_sim.document import Table, Text, fragment
+from cpsched_sim.document import ReportParagraph, ReportTable, fragment
 from cpsched_sim.recorded_schedule import NAME as RECORDED
 from cpsched_sim.recorded_schedule import RecordedSchedule, mismatch_warning, recorded_schedule_of
 from cpsched_sim.simulation import (
     DispatcherLike,
     MetricLike,
     PredictorLike,
-    ReplaySetup,
+    ReplayPolicySetup,
     Simulation,
     display_name,
     open_workload,
@@ -84,10 +84,10 @@ def compared(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
     return (*(row for row in METRICS if row.compared), *more)
 
 
-class Combination(NamedTuple):
+class PolicyCombination(NamedTuple):
     """One dispatcher with one predictor as texts, and the registries in which the names are found."""
 
-    setup: ReplaySetup
+    setup: ReplayPolicySetup
     known: PolicyRegistries
 
 
@@ -97,12 +97,12 @@ def combinations(
     settings: Mapping[str, object],
     options: Mapping[str, object],
     charge: SchedulingOverhead = None,
-) -> list[Combination]:
+) -> list[PolicyCombination]:
     """Return every combination with its applicable settings. Raise `UnknownName` for unknown names.
 
     `options` are settings that apply only to dispatchers that search.
     """
-    found: list[Combination] = []
+    found: list[PolicyCombination] = []
     taken, everything = set[str](), {OVERRUN}
     pairs = product(
         zip(dispatchers, labels(dispatchers), strict=True), zip(predictors, labels(predictors), strict=True)
@@ -113,9 +113,9 @@ def combinations(
         names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
         mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
         searching = {name: value for name, value in options.items() if name in of_dispatcher}
-        setup = ReplaySetup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
+        setup = ReplayPolicySetup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
         setup.build(known=known)
-        found.append(Combination(setup, known))
+        found.append(PolicyCombination(setup, known))
         taken |= {*mine, *searching}
         everything |= names
     require(bool(found), "--dispatcher, --predictor", "", "must have at least one name each")
@@ -131,7 +131,7 @@ def labels(things: Sequence[object]) -> list[str]:
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
-def check_baseline(chosen: Iterable[Combination], baseline: str | None) -> None:
+def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) -> None:
     """Raise `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor."""
     policies = [setup.policy for setup, _ in chosen]
     known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
@@ -246,14 +246,14 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the same."""
-        return fragment(self._table(), *map(Text, self.hints))
+        return fragment(self._table(), *map(ReportParagraph, self.hints))
 
-    def _table(self) -> Table:
+    def _table(self) -> ReportTable:
         shown, measured_by = compared(self.more), baselines(self.rows, self.baseline)
         heading = ["dispatcher", "predictor"]
         heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
         rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
-        return Table(self.title, heading, rows)
+        return ReportTable(self.title, heading, rows)
 
     def _cells(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
         if row.summary is None:
@@ -314,7 +314,9 @@ def compare(
     return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(warnings(found, rows)))
 
 
-def _row(workload: Workload, setup: ReplaySetup, known: PolicyRegistries, more: tuple[Metric, ...]) -> ComparisonRow:
+def _row(
+    workload: Workload, setup: ReplayPolicySetup, known: PolicyRegistries, more: tuple[Metric, ...]
+) -> ComparisonRow:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:
         simulation = run(workload, setup, known=known, more=more)

@@ -45,7 +45,7 @@ p.quiet, summary { color: var(--quiet) }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-class Block(Protocol):
+class ReportBlock(Protocol):
     """A part of a report."""
 
     def markdown(self) -> str:
@@ -58,7 +58,7 @@ class Block(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Heading(Block):
+class ReportHeading(ReportBlock):
     """The heading of a section."""
 
     text: str
@@ -73,7 +73,7 @@ class Heading(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Block):
+class ReportParagraph(ReportBlock):
     """A paragraph; `lead` is its first sentence in bold, `kind` a class of the page's style."""
 
     text: str
@@ -91,7 +91,7 @@ class Text(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Block):
+class ReportList(ReportBlock):
     """A list of sentences."""
 
     lines: Sequence[str]
@@ -106,7 +106,7 @@ class Items(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Block):
+class ReportTable(ReportBlock):
     """Rows below a title and headings. In HTML, the last cell of a short row spans the rest."""
 
     title: str
@@ -135,11 +135,11 @@ class Table(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture(Block):
+class ReportFigure(ReportBlock):
     """A drawing, in the page only, and its numbers for readers who cannot see it. `draw` returns SVG."""
 
     draw: Callable[[], str]
-    numbers: Table | None = None
+    numbers: ReportTable | None = None
     is_open: bool = False
     """Whether the page shows the numbers initially."""
 
@@ -159,18 +159,18 @@ class Picture(Block):
         return Markup(drawn + tag("details", summary, self.numbers.html(), open="" if self.is_open else None))
 
 
-def markdown(title: str, blocks: Iterable[Block]) -> str:
+def markdown(title: str, blocks: Iterable[ReportBlock]) -> str:
     """Return a report as Markdown, for a mail."""
     parts = (each.markdown() for each in blocks)
     return "\n\n".join([f"# {plain(title)}", *filter(None, parts)]) + "\n"
 
 
-def fragment(*blocks: Block) -> str:
+def fragment(*blocks: ReportBlock) -> str:
     """Return blocks as HTML for a notebook."""
     return "\n".join(each.html() for each in blocks)
 
 
-def page(title: str, blocks: Iterable[Block]) -> str:
+def page(title: str, blocks: Iterable[ReportBlock]) -> str:
     """Return a report as an HTML page for light and dark screens, phones, and paper."""
     head = tag(
         "head",

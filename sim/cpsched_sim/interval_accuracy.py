@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from cpsched.forecast import SAMPLES, Calibration, IssuedForecasts, StartInterval, sample_starts
+from cpsched.forecast import SAMPLES, IntervalCalibrator, IssuedStartForecasts, StartTimeInterval, sample_starts
 from cpsched.model import IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import Progress, check_all_started
-from cpsched_sim.start_time_accuracy import HORIZONS_S, ObservedReplay
+from cpsched_sim.start_time_accuracy import HORIZONS_S, PlannedRoundReplay
 from cpsched_sim.workloads.load import Workload
 
 
@@ -41,7 +41,7 @@ class IntervalCoverage:
 class IntervalOutcome:
     """An interval and the real start."""
 
-    told: StartInterval
+    told: StartTimeInterval
     start_s: int
 
 
@@ -67,16 +67,16 @@ def _kept(outcomes: Sequence[IntervalOutcome]) -> IntervalCoverage:
     )
 
 
-class IntervalReplay(ObservedReplay):
+class IntervalForecastReplay(PlannedRoundReplay):
     """A replay that issues intervals to jobs and learns from their outcomes."""
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
-        self._run_times, self._calibration = RunTimeModel(), Calibration()
+        self._run_times, self._calibration = RunTimeModel(), IntervalCalibrator()
 
     def every_round(self) -> list[IntervalOutcome]:
         """Run until no event is left; return each interval with its job's start, in order of the starts."""
-        outcomes, telling = list[IntervalOutcome](), IssuedForecasts()
+        outcomes, telling = list[IntervalOutcome](), IssuedStartForecasts()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
@@ -97,7 +97,7 @@ class IntervalReplay(ObservedReplay):
             self._run_times.learn(self.state.ended_job(slot))
         super().learn()
 
-    def _intervals(self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]) -> list[StartInterval]:
+    def _intervals(self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]) -> list[StartTimeInterval]:
         drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
         position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
         at = [position[slot] for slot in chosen]
@@ -110,7 +110,7 @@ def replay_intervals(workload: Workload, policy: Policy, progress: Progress | No
 
     Raise `PolicyError` if the policy fails.
     """
-    replay = IntervalReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    replay = IntervalForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = replay.every_round()
     check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
     return found

@@ -18,7 +18,7 @@ from cpsched.jit import compile_progress
 _HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
 
 
-class ProgressLine:
+class TerminalProgressLine:
     """One line on a terminal, rewritten at every step; elsewhere one line for each kernel."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ def _end_at_once(at_once: bool) -> None:
 
 def show_compile_progress() -> None:
     """Show the progress of all compilations of this process."""
-    compile_progress.set_progress_callback(ProgressLine())
+    compile_progress.set_progress_callback(TerminalProgressLine())
 
 
 @dataclass(frozen=True, slots=True)
-class WarmUp:
+class WarmUpResult:
     """The result of a warm-up."""
 
     folders: tuple[str, ...]
@@ -72,7 +72,7 @@ class WarmUp:
         )
 
 
-def warm_up() -> WarmUp:
+def warm_up() -> WarmUpResult:
     """Compile, or find in the cache, every kernel of the core and of the simulator."""
     from cpsched.jit.kernel_cache import CACHE_LOCATIONS
 
@@ -80,7 +80,7 @@ def warm_up() -> WarmUp:
     for opened in all_kernel_loaders():
         opened()
     filed = CACHE_LOCATIONS.values()
-    return WarmUp(
+    return WarmUpResult(
         folders=tuple(sorted({str(each.folder) for each in filed if each.folder})),
         found=sum(not each.new for each in filed),
         made=sum(each.new for each in filed),

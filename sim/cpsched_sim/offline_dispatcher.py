@@ -14,20 +14,20 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import require
 from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Need, Snapshot
-from cpsched.planning import EVERY, GREEDY, ListScheduler, plan_with
+from cpsched.planning import EVERY, GREEDY, ListSchedulerSpec, plan_with
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched.registration import Registration
 from cpsched_sim.traces.trace_job import TraceJob
 
 if TYPE_CHECKING:  # importing it loads the solver
-    from cpsched.dispatchers.cp.cp_sat import SatSolution
+    from cpsched.dispatchers.cp.cp_sat import CpSatSolution
 
 _HINTS = ("reg", "saf", "spf", "laf")
 """The orders whose best list schedule is the solver's initial solution."""
 
 
-class KnownRunTimes(Predictor):
+class KnownRunTimePredictor(Predictor):
     """A predictor with given run times."""
 
     def __init__(self, run_s: dict[int, int]) -> None:
@@ -45,7 +45,7 @@ class OfflineDispatcher(Dispatcher):
     `found` is the plan with its cost and proved bound.
     """
 
-    found: SatSolution
+    found: CpSatSolution
     learns = False
 
     def __init__(
@@ -77,11 +77,11 @@ class OfflineDispatcher(Dispatcher):
             at_s -= at_s.min() - snapshot.now_s  # nothing runs: the next job starts
         due = np.flatnonzero(at_s <= snapshot.now_s)
         only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
-        decision = plan_with(ListScheduler(GREEDY, None), only, "starts", np.arange(len(due)))
+        decision = plan_with(ListSchedulerSpec(GREEDY, None), only, "starts", np.arange(len(due)))
         effort = Effort("planned", len(due), unplaced=len(due) - len(decision.starts))
         if need == "starts":
             return replace(decision, effort=effort)
-        whole = plan_with(ListScheduler(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s)))
+        whole = plan_with(ListSchedulerSpec(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s)))
         waits = {id: wait for id, wait in whole.waits.items() if id not in decision.starts_by_job(only)}
         return Decision(decision.starts, effort, np.maximum(at_s, snapshot.now_s), waits)
 
@@ -96,8 +96,10 @@ class OfflineDispatcher(Dispatcher):
         first_s = int(submit_s.min())
         total = cluster.capacity.sum(axis=0)
         demand = np.minimum(amounts, total)
-        problem = cp_sat.PoolProblem(first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :])
-        budget = cp_sat.PoolBudget(self._limit_s, self._effort, self._seed)
+        problem = cp_sat.CumulativeProblem(
+            first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :]
+        )
+        budget = cp_sat.CpSatBudget(self._limit_s, self._effort, self._seed)
         hints = [start for start in self._list_schedules(cluster) if (start >= submit_s).all()]
         processors = np.maximum(1, amounts[:, 0])
         if self._metric == "p2sf":
@@ -120,12 +122,14 @@ class OfflineDispatcher(Dispatcher):
         run_s = {item.job.id: item.run_s for item in self._trace}
         from cpsched_sim.cluster.replay import replay  # imported here, so that listing names imports no file readers
 
-        return [replay(self._trace, cluster, Policy(KnownRunTimes(run_s), _List(order))).start_s for order in _HINTS]
+        return [
+            replay(self._trace, cluster, Policy(KnownRunTimePredictor(run_s), _List(order))).start_s for order in _HINTS
+        ]
 
 
 class _List(Dispatcher):
     def __init__(self, order: str) -> None:
-        self._scheme = ListScheduler(EVERY, order)
+        self._scheme = ListSchedulerSpec(EVERY, order)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         return plan_with(self._scheme, snapshot, need)

@@ -20,13 +20,13 @@ from cpsched.model import EndedJob, IntArray
 from cpsched.predictors.base import Predictor, is_trainable, predicted_s, train
 from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
-from cpsched_sim.files import write_table
+from cpsched_sim.file_io import write_table
 from cpsched_sim.result_files import write_manifest
 from cpsched_sim.traces.trace_job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
+class PredictorAccuracy:
     """The accuracy of one predictor on one trace; shares are of all jobs. A = real / predicted run time."""
 
     jobs: int
@@ -39,7 +39,7 @@ class Accuracy:
     """Share with 0.75 <= A <= 1.25."""
 
     @classmethod
-    def of(cls, run_s: IntArray, predicted_s: IntArray) -> Accuracy:
+    def of(cls, run_s: IntArray, predicted_s: IntArray) -> PredictorAccuracy:
         """Compute from run times and predictions in seconds, job by job."""
         ratio = run_s / predicted_s
         return cls(
@@ -140,28 +140,28 @@ def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tupl
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PredictorStudy:
+class PredictorEvaluation:
     """A predictor's accuracy, and the underlying pairs in seconds."""
 
-    accuracy: Accuracy
+    accuracy: PredictorAccuracy
     run_s: IntArray
     predicted_s: IntArray
 
 
 def study_predictors(
     jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
-) -> dict[str, PredictorStudy]:
+) -> dict[str, PredictorEvaluation]:
     """Study each named predictor with its default settings. Raise `UnknownName`, `PolicyError`."""
     chosen = {name: registry.predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
     for name, predictor in chosen.items():
         predictions = predictions_s(jobs, predictor, progress)
-        found[name] = PredictorStudy(Accuracy.of(run_s, predictions), run_s, predictions)
+        found[name] = PredictorEvaluation(PredictorAccuracy.of(run_s, predictions), run_s, predictions)
     return found
 
 
-def write_ecdf(found: Mapping[str, PredictorStudy], path: Path, made_of: Mapping[str, Any]) -> None:
+def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Mapping[str, Any]) -> None:
     """Write a line per point: predictor, real / predicted, share; with a manifest. Raise `UnusableObject`."""
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     write_table(path, [("predictor", "real_by_predicted", "share"), *points])

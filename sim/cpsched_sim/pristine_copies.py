@@ -19,7 +19,7 @@ _KEPT: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Uncopyable:
+class CopyFailure:
     """Why an instance cannot be copied. Not the exception, whose traceback would keep the instance alive."""
 
     why: str
@@ -36,16 +36,16 @@ def pristine_copy_of(kind: str, thing: Any) -> Any:
     """Return a copy from before the first simulation. Raise `PluginLoadError` if it cannot be copied."""
     kept = _KEPT.get(id(thing))
     found = _copied(kept[1] if kept is not None else thing)
-    if isinstance(found, Uncopyable):
+    if isinstance(found, CopyFailure):
         advice = "give its class, or an unused instance"
         raise PluginLoadError(kind, import_path_of(thing), f"cannot be copied ({found.why}): {advice}")
     return found
 
 
 def _copied(thing: Any) -> Any:
-    if isinstance(thing, Uncopyable):
+    if isinstance(thing, CopyFailure):
         return thing
     try:
         return copy.deepcopy(thing)
     except Exception as error:  # a plug-in's class may raise anything
-        return Uncopyable(describe_exception(error))
+        return CopyFailure(describe_exception(error))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.files import require_writable_folder, write_atomically
+from cpsched_sim.file_io import require_writable_folder, write_atomically
 
 SUMMARY = "summary.json"
 OWN = ("dispatcher", "predictor", "settings", "limits", "plugins")

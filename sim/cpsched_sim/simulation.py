@@ -21,9 +21,9 @@ from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, pristine_copies
 from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
-from cpsched_sim.document import Table, Text, fragment
+from cpsched_sim.document import ReportParagraph, ReportTable, fragment
 from cpsched_sim.errors import InputError
-from cpsched_sim.files import read_json, write_atomically, write_table
+from cpsched_sim.file_io import read_json, write_atomically, write_table
 from cpsched_sim.oracle import SIMULATION_REGISTRIES, Clairvoyant
 from cpsched_sim.recorded_schedule import mismatch_warning, recorded_schedule_of
 from cpsched_sim.replay_hints import hints_of
@@ -49,7 +49,7 @@ MetricLike = str | Metric
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaySetup:
+class ReplayPolicySetup:
     """The policy and options of a replay, as texts."""
 
     policy: PolicySpec = field(default_factory=PolicySpec)
@@ -73,7 +73,7 @@ class Simulation:
     """
 
     workload: Workload
-    setup: ReplaySetup
+    setup: ReplayPolicySetup
     schedule: Schedule
     measures: ScheduleData
     policy: Policy
@@ -89,7 +89,7 @@ class Simulation:
         head, *rest = repr(self).splitlines()
         rows = [(row.heading, figure(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
         notes = [line.strip() for line in rest[len(rows) :]]
-        return fragment(Table(head, ("metric", "figure", "unit", "formula"), rows), *map(Text, notes))
+        return fragment(ReportTable(head, ("metric", "figure", "unit", "formula"), rows), *map(ReportParagraph, notes))
 
     def _rows(self) -> tuple[Metric, ...]:
         return (*METRICS, *self.more)
@@ -193,7 +193,7 @@ def simulate(
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             pristine_copies.store_pristine_copy(part)
-    setup = ReplaySetup(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
+    setup = ReplayPolicySetup(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
     return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
 
 
@@ -242,7 +242,7 @@ def _described(thing: Any, known: Registry[Any], label: str, afresh: bool) -> tu
 
 def run(
     workload: Workload,
-    setup: ReplaySetup,
+    setup: ReplayPolicySetup,
     progress: Progress | None = None,
     known: PolicyRegistries = SIMULATION_REGISTRIES,
     more: tuple[Metric, ...] = (),
@@ -312,7 +312,7 @@ def _write_schedule(simulation: Simulation, folder: Path) -> None:
     write_table(folder / SCHEDULE, _schedule_rows(simulation))
 
 
-def identity(setup: ReplaySetup, workload: Workload) -> dict[str, Any]:
+def identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, Any]:
     """Return what a replay depends on, for `summary.json`: equal values give equal schedules.
 
     Exceptions: a plug-in's code may change, and a search may have a time limit.

@@ -15,7 +15,7 @@ from cpsched import forecast
 from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
 from cpsched.policy import Policy
 from cpsched_sim.cluster.cluster_events import FAULTY, PAUSE_ALWAYS
-from cpsched_sim.cluster.replay import Progress, Replay, check_all_started
+from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
 from cpsched_sim.workloads.load import Workload
 
 HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
@@ -52,7 +52,7 @@ class StartTimeErrors:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FirstForecasts:
+class FirstStartForecasts:
     """Promises of the jobs that waited, int64 by job: time of the promise, promised start, real start."""
 
     told_at_s: IntArray
@@ -75,7 +75,7 @@ class FirstForecasts:
         return found | ({"all": StartTimeErrors.of(error_s)} if len(error_s) else {})
 
 
-class ObservedReplay(Replay):
+class PlannedRoundReplay(TraceReplay):
     """A replay that yields each round with its plan, even if no job can start."""
 
     def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
@@ -100,10 +100,10 @@ class ObservedReplay(Replay):
             yield self.snapshot, self.decision
 
 
-class ForecastReplay(ObservedReplay):
+class FirstForecastReplay(PlannedRoundReplay):
     """A replay that records each job's first forecast."""
 
-    def every_round(self) -> FirstForecasts:
+    def every_round(self) -> FirstStartForecasts:
         """Run until no event is left; return the promises."""
         told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
         for snapshot, decision in self.rounds(self.predictor_learns or self.dispatcher_learns):
@@ -113,20 +113,20 @@ class ForecastReplay(ObservedReplay):
         start_s = self.state.table.start_s[: self.total]
         told = (told_s != NEVER) & (start_s != NEVER)
         waited = told & (told_s > told_at_s)
-        return FirstForecasts(
+        return FirstStartForecasts(
             told_at_s[waited], told_s[waited], start_s[waited], int((told & ~waited).sum()),
             int((~told).sum()),
         )  # fmt: skip
 
 
-def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstForecasts:
+def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstStartForecasts:
     """Return the promises of a policy to the jobs of a workload. Raise `PolicyError` if the policy fails."""
-    told = ForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    told = FirstForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     found = told.every_round()
     check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
     return found
 
 
-def errors_as_json(found: FirstForecasts) -> dict[str, dict[str, float]]:
+def errors_as_json(found: FirstStartForecasts) -> dict[str, dict[str, float]]:
     """Return the figures by horizon, as JSON."""
     return {name: asdict(kept) for name, kept in found.kept().items()}

@@ -134,7 +134,7 @@ def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
     _console().print(table)
 
 
-class FigureColumn(NamedTuple):
+class MetricColumn(NamedTuple):
     """A column of figures: heading, name of the figure, factor, and format."""
 
     heading: str
@@ -143,31 +143,31 @@ class FigureColumn(NamedTuple):
     form: str = ",.1f"
 
 
-_JOBS = FigureColumn("jobs", "jobs", 1, ",d")
+_JOBS = MetricColumn("jobs", "jobs", 1, ",d")
 ACCURACY = (
-    _JOBS, FigureColumn("mean error\nmin", "mean_absolute_error_min"), FigureColumn("under\n%", "under", 100),
-    FigureColumn("over\n%", "over", 100), FigureColumn("0.75 to 1.25\n%", "close", 100),
+    _JOBS, MetricColumn("mean error\nmin", "mean_absolute_error_min"), MetricColumn("under\n%", "under", 100),
+    MetricColumn("over\n%", "over", 100), MetricColumn("0.75 to 1.25\n%", "close", 100),
 )  # fmt: skip
 CALIBRATION = (
-    _JOBS, FigureColumn("held\n%", "held", 100), FigureColumn("shorter\n%", "shorter", 100),
-    FigureColumn("longer\n%", "longer", 100), FigureColumn("median width\n% of walltime", "median_width", 100),
+    _JOBS, MetricColumn("held\n%", "held", 100), MetricColumn("shorter\n%", "shorter", 100),
+    MetricColumn("longer\n%", "longer", 100), MetricColumn("median width\n% of walltime", "median_width", 100),
 )  # fmt: skip
 PROMISES = (
-    _JOBS, FigureColumn("no later\n%", "on_time", 100), FigureColumn("median error\nmin", "median_error_s", 1 / 60),
-    FigureColumn("mean error\nmin", "mean_error_s", 1 / 60),
-    FigureColumn("mean |error|\nmin", "mean_absolute_error_s", 1 / 60),
-    FigureColumn("late, p95\nmin", "late_p95_s", 1 / 60),
+    _JOBS, MetricColumn("no later\n%", "on_time", 100), MetricColumn("median error\nmin", "median_error_s", 1 / 60),
+    MetricColumn("mean error\nmin", "mean_error_s", 1 / 60),
+    MetricColumn("mean |error|\nmin", "mean_absolute_error_s", 1 / 60),
+    MetricColumn("late, p95\nmin", "late_p95_s", 1 / 60),
 )  # fmt: skip
 INTERVALS = (
-    FigureColumn("intervals", "told", 1, ",d"), FigureColumn("held\n%", "held", 100),
-    FigureColumn("earlier\n%", "early", 100), FigureColumn("later\n%", "late", 100),
-    FigureColumn("median width\nmin", "median_width_s", 1 / 60),
-    FigureColumn("median wait\nmin", "median_wait_s", 1 / 60),
+    MetricColumn("intervals", "told", 1, ",d"), MetricColumn("held\n%", "held", 100),
+    MetricColumn("earlier\n%", "early", 100), MetricColumn("later\n%", "late", 100),
+    MetricColumn("median width\nmin", "median_width_s", 1 / 60),
+    MetricColumn("median wait\nmin", "median_wait_s", 1 / 60),
 )  # fmt: skip
 
 
 def print_figures(
-    title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[FigureColumn]
+    title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[MetricColumn]
 ) -> None:
     """Print one line per name, or per name and part with two labels."""
     table = Table(title=Text(title))

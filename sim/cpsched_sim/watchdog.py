@@ -37,7 +37,7 @@ class _OutOfPatience(BaseException):
     """Raised by the signal. Not an `Exception`, so that a plug-in's `except Exception` does not catch it."""
 
 
-class Watchdog:
+class PluginWatchdog:
     """A limit of seconds (0: none) without progress; callers report progress by `reset`."""
 
     def __init__(self, limit_s: float) -> None:
@@ -78,9 +78,9 @@ class Watchdog:
 
 
 @contextmanager
-def watched(limit_s: float) -> Iterator[Watchdog]:
+def watched(limit_s: float) -> Iterator[PluginWatchdog]:
     """Run plug-ins in the block. Raise `Stalled` after `limit_s` without progress; 0: no limit."""
-    found = Watchdog(limit_s)
+    found = PluginWatchdog(limit_s)
     handler = signal.signal(signal.SIGALRM, found.on_timer) if found.signals and limit_s else None
     try:
         with redirect_stdout(sys.stderr):

@@ -18,7 +18,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import Replay, Schedule
+from cpsched_sim.cluster.replay import Schedule, TraceReplay
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, load
@@ -53,14 +53,14 @@ def workload(name: str) -> Workload:
     return load(trace(file), system)
 
 
-Run = Callable[[Replay], Schedule]
+Run = Callable[[TraceReplay], Schedule]
 """The loop of a replay."""
 
 
 def best(jobs: list[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
     """Return the faster of two replays."""
     walltime = registry.predictor("walltime")
-    runs = [run(Replay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
+    runs = [run(TraceReplay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
     return min(runs, key=lambda schedule: schedule.cpu_s)
 
 
@@ -73,8 +73,8 @@ def speed() -> None:
         def make(name: str = dispatcher) -> Dispatcher:
             return registry.dispatcher(name)
 
-        ordinary = best(work.jobs, work.cluster, make, Replay.run)
-        compiled = best(work.jobs, work.cluster, make, Replay.run_compiled)
+        ordinary = best(work.jobs, work.cluster, make, TraceReplay.run)
+        compiled = best(work.jobs, work.cluster, make, TraceReplay.run_compiled)
         same = np.array_equal(ordinary.start_s, compiled.start_s)
         rates = [len(work.jobs) / schedule.cpu_s / 1000 for schedule in (ordinary, compiled)]
         violations = len(ordinary.violations) + len(compiled.violations)
@@ -98,7 +98,7 @@ def nodes() -> None:
         for name, tile in (("grown", grown), ("filled", filled)):
             cluster, jobs = tile(work.cluster, work.jobs[:ROUND_JOBS], tiles)
             us = []
-            for run in (Replay.run, Replay.run_compiled):
+            for run in (TraceReplay.run, TraceReplay.run_compiled):
                 schedule = best(jobs, cluster, lambda: registry.dispatcher("easy"), run)
                 decided = sum(n for path, n in schedule.paths.items() if path != "nothing-fits")
                 us.append(schedule.cpu_s / decided * 1e6)
@@ -159,7 +159,7 @@ def queue() -> None:
 def memory() -> None:
     """Print the memory of reading and replaying SDSC-BLUE in this process."""
     work = workload("BLUE")
-    schedule = Replay(
+    schedule = TraceReplay(
         work.jobs, work.cluster, Policy(registry.predictor("walltime"), registry.dispatcher("easy"))
     ).run()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -2,7 +2,7 @@
 
 A synthetic machine of 500 nodes is full, and 10,000 jobs of 200 users wait. Printed, each as the best of three:
 
-- the loop's share of a cycle (`StartForecasts.__call__`),
+- the loop's share of a cycle (`StartForecaster.__call__`),
 - a renewal of all intervals, which a thread does once a minute,
 - `estimate_start` with alternatives for smaller requests, and `backfill_windows`, once the queue is placed; and placing
 it.
@@ -20,7 +20,7 @@ from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecaster
 
 NODES, CORES, USERS = 500, 64, 200
 NOW_S = 1_000_000
@@ -70,7 +70,7 @@ def main() -> None:
     pending = words.parse_args().pending
     snapshot, past = site(pending)
     decision = ListDispatcher().decide(snapshot)
-    outlook = StartForecasts()
+    outlook = StartForecaster()
     report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past)
     outlook(report)
     outlook.refresh()  # compiled, and everything learned
@@ -90,7 +90,7 @@ def main() -> None:
     }
     idle = site(pending, seed=2, nodes=(400,), busy=250)[0]
     decided = ListDispatcher().decide(idle)
-    half = StartForecasts()
+    half = StartForecaster()
     half(CycleReport(1, "shadow", 0.0, snapshot=idle, decision=decided, past=past))
     rows["placing the queue"] = lambda: planned_queue(snapshot, decision.plan_s)
     half.backfill_windows()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched_bridge.store.ledger import Entry, State
+from cpsched_bridge.store.ledger import LedgerEntry, LedgerState
 from tests.chaos.site import Site, SiteJob
 
 OURS = ("plugin", "bridge")
 """The holders whose holds the bridge must undo eventually."""
 
-HELD_STATES = frozenset({State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.HANDING_BACK})
-NOT_RUNNING = frozenset({State.HELD, State.HOLDING, State.HANDING_BACK, State.ROLLING_BACK})
+HELD_STATES = frozenset(
+    {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
+)
+NOT_RUNNING = frozenset({LedgerState.HELD, LedgerState.HOLDING, LedgerState.HANDING_BACK, LedgerState.ROLLING_BACK})
 
 
-def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozenset[int]) -> list[str]:
+def after_a_good_cycle(site: Site, entries: Mapping[int, LedgerEntry], arrived: frozenset[int]) -> list[str]:
     """Return contradictions between ledger and cluster after a cycle without a failure.
 
     `arrived` are the jobs submitted since the reading of that cycle.
@@ -37,18 +39,20 @@ def after_a_good_cycle(site: Site, entries: Mapping[int, Entry], arrived: frozen
             and job.pin
             and not touchable
             and entry is not None
-            and entry.state is State.FREE
+            and entry.state is LedgerState.FREE
             and id not in arrived
         ):
             found.append(f"job {id} is held by its {job.held_by}, and our list is on it: {job.pin}")
-        seen_running = entry is None or entry.state is not State.STARTING  # else the start itself may still succeed
+        seen_running = (
+            entry is None or entry.state is not LedgerState.STARTING
+        )  # else the start itself may still succeed
         if job.pending and job.old_pin and touchable and seen_running and id not in arrived:
             found.append(f"job {id} was requeued, and its old list is still on it: {job.pin}")
         if job.pending and job.pin and touchable and (entry is None or not entry.pinned):
             found.append(f"job {id} is pinned to {job.pin}, and the ledger does not know")
     for id, entry in entries.items():
         job = site.jobs[id]
-        if entry.state is State.RUNNING and not job.running:
+        if entry.state is LedgerState.RUNNING and not job.running:
             found.append(f"job {id} is running by the ledger, and {_word(job)}")
         if entry.state in HELD_STATES and (job.over or job.held_by in ("owner", "admin")):
             found.append(f"job {id} is {entry.state} by the ledger, and {_word(job)}")

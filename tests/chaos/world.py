@@ -18,7 +18,7 @@ from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.store.boost_ledger import BoostLedger
-from cpsched_bridge.store.ledger import Ledger, State
+from cpsched_bridge.store.ledger import Ledger, LedgerState
 from tests.bridges import a_bridge, narrow_advice
 from tests.builders import a_job
 from tests.chaos import judge
@@ -127,9 +127,9 @@ class World:
     def _held_now(self) -> set[int]:
         """Return the jobs that the bridge holds or may be holding, by its ledger when it last lived."""
         if self._bridge is not None:
-            sending = [State.HELD, State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK]
+            sending = [LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK]
             if self.disk.trouble:  # a start may have been undone without a word in the ledger
-                sending.append(State.STARTING)
+                sending.append(LedgerState.STARTING)
             self._sent = {entry.job_id for entry in self._bridge.ledger.entries(*sending)}
         return self._sent | self._lost
 

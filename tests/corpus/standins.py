@@ -21,15 +21,15 @@ from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
-from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.ports import Backend, Capabilities
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Section
 from cpsched_bridge.telemetry.metric_families import METRICS
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_sim import load
 from tests.pbs import world
 from tests.pbs.commands import ServersClock, StandIn
@@ -57,7 +57,7 @@ class VirtualTime:
     until_s: int | None = None
     tick: Callable[[int], None] = lambda now_s: None
     at_the_end: Callable[[], None] = lambda: None
-    outlooks: list[StartForecasts] = field(default_factory=list)
+    outlooks: list[StartForecaster] = field(default_factory=list)
 
 
 TIME = VirtualTime()
@@ -258,4 +258,4 @@ def _slurm(options: Options) -> Backend:
     site = SlurmSite(options.seed)
     TIME.now_s, TIME.tick = SLURM_T0, site.tick
     site.tick(SLURM_T0)
-    return SlurmBackend(CliTransport(reading=CliReader(programs=site)))
+    return SlurmBackend(SlurmCliTransport(reading=SlurmCliReader(programs=site)))

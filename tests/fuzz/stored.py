@@ -24,9 +24,9 @@ from cpsched_bridge.settings import Section
 from cpsched_bridge.store import forecast_state
 from cpsched_bridge.store.corruption import add_checksum
 from cpsched_bridge.store.heartbeat import touch
-from cpsched_bridge.store.ledger import State
-from cpsched_bridge.telemetry.forecast_memory import ForecastMemory
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.store.ledger import LedgerState
+from cpsched_bridge.telemetry.forecast_memory import LearnedForecastState
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests import stores
 from tests.bridges import a_bridge, a_report
 from tests.builders import a_cluster, a_job
@@ -86,7 +86,7 @@ def make(folder: Path) -> Path:
         if now_s == 5:
             stores.all_in_the_file(state / "journal.sqlite")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
-    assert {e.job_id for e in bridge.ledger.entries(State.HELD)} == {OWN, *MARKED}
+    assert {e.job_id for e in bridge.ledger.entries(LedgerState.HELD)} == {OWN, *MARKED}
     forecast_state.write(state / "outlook", a_memory())
     touch(state / "heartbeat")
     (state / "lock").write_text("4711\n")
@@ -105,12 +105,12 @@ def make(folder: Path) -> Path:
 
 def a_memory() -> Any:
     """Return stored forecasts of some jobs."""
-    before = ForecastMemory()
+    before = LearnedForecastState()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
     found = before.calibration.intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
     before.telling.issue(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
-    outlook = StartForecasts()
+    outlook = StartForecaster()
     outlook.recall(before)
     outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))
     return outlook.kept()

@@ -22,9 +22,9 @@ from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load
 from cpsched_bridge.store import forecast_state, state_paths
-from cpsched_bridge.store.corruption import CorruptContent
+from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.telemetry import forecast_memory
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
 from tests.fuzz import stored
@@ -126,14 +126,14 @@ def start(config: Path) -> str:
 
 def recall(config: Path) -> str:
     """Return what is wrong with an outlook that reads the file and writes it again."""
-    path, outlook = config.parent / "state" / "outlook", StartForecasts()
+    path, outlook = config.parent / "state" / "outlook", StartForecaster()
     with deadline():
         bootstrap.load_forecast_state(outlook, path)
         outlook(a_report(30_000))
         bootstrap.save_forecast_state(outlook, path)
         try:
             forecast_memory.memory_from_json(forecast_state.read(path))
-        except CorruptContent as error:
+        except CorruptFileContent as error:
             return f"what is learned is not kept: {error}"
     return ""
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
-from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, Pin
+from cpsched_bridge.adapters.mock.mock_cluster import JobNodePin, MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.ports import Hold, Outcome, StartOrder
-from cpsched_bridge.store.ledger import KEPT, State
+from cpsched_bridge.store.ledger import KEPT, LedgerState
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -233,7 +233,7 @@ def adopted_and_starting_apart(world):
 
 def pinned_and_not_released(w):
     """The mock itself pins and releases at once."""
-    pin = Pin((("n0", 1),), from_s=10**9)
+    pin = JobNodePin((("n0", 1),), from_s=10**9)
     w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: pin}))  # noqa: SLF001
 
 
@@ -243,11 +243,11 @@ def cancel_while_starting(w):
 
 Point = tuple[Callable[..., World], Callable[[World], None], int]
 POINTS: dict[str, Point] = {
-    "before the intent to hold is written": (adopting, lambda w: w.die_writing(State.HOLDING), FIRST),
+    "before the intent to hold is written": (adopting, lambda w: w.die_writing(LedgerState.HOLDING), FIRST),
     "between that intent and the hold": (adopting, lambda w: w.die_sending("hold"), FIRST),
     "after the hold, before its answer is written": (adopting, lambda w: w.die_sending("hold", done=1), FIRST),
     "after the decision, before the intent to start is written": (
-        starting, lambda w: w.die_writing(State.STARTING), FIRST),
+        starting, lambda w: w.die_writing(LedgerState.STARTING), FIRST),
     "between that intent and the start": (starting, lambda w: w.die_sending("start"), FIRST),
     "between pin and release, where these are two commands": (
         adopted_and_starting_apart, pinned_and_not_released, FIRST),
@@ -259,11 +259,11 @@ POINTS: dict[str, Point] = {
     "between two parts of a batch: a job of the second part": (
         starting_two, lambda w: w.die_sending("start", done=1), SECOND),
     "between the intent and the answer, and its owner cancels the job": (starting, cancel_while_starting, FIRST),
-    "before the intent to roll back is written": (overdue, lambda w: w.die_writing(State.ROLLING_BACK), FIRST),
+    "before the intent to roll back is written": (overdue, lambda w: w.die_writing(LedgerState.ROLLING_BACK), FIRST),
     "between that intent and the hold that rolls back": (overdue, lambda w: w.die_sending("hold"), FIRST),
     "after the hold that rolls back, before its answer is written": (
         overdue, lambda w: w.die_sending("hold", done=1), FIRST),
-    "before the intent to release is written": (waiting, lambda w: w.die_writing(State.HANDING_BACK, "stop"), FIRST),
+    "before the intent to release is written": (waiting, lambda w: w.die_writing(LedgerState.HANDING_BACK, "stop"), FIRST),  # noqa: E501
     "between that intent and the release": (waiting, lambda w: w.die_sending("release", "stop"), FIRST),
     "after the release, before its answer is written": (
         waiting, lambda w: w.die_sending("release", "stop", done=1), FIRST),
@@ -274,11 +274,11 @@ POINTS: dict[str, Point] = {
     "between the intent to release and the release, with a pin on the job": (
         started_slowly, lambda w: w.die_sending("release", "stop"), FIRST),
     "before the intent to keep the hold is written": (
-        cannot_go_back, lambda w: w.die_writing(State.HOLDING), FIRST),
+        cannot_go_back, lambda w: w.die_writing(LedgerState.HOLDING), FIRST),
     "between that intent and the hold that keeps it": (cannot_go_back, lambda w: w.die_sending("hold"), FIRST),
     "after the hold that keeps it, before its answer is written": (
         cannot_go_back, lambda w: w.die_sending("hold", done=1), FIRST),
-    "before that hold is written": (held_by_owner, lambda w: w.die_writing(State.FREE), FIRST),
+    "before that hold is written": (held_by_owner, lambda w: w.die_writing(LedgerState.FREE), FIRST),
     "between that and the unpin": (held_by_owner, lambda w: w.die_sending("unpin"), FIRST),
     "after the unpin, before its answer is written": (
         held_by_owner, lambda w: w.die_sending("unpin", done=1), FIRST),

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import STARTS, LiveView, mean_s, program, verdict, waits_s
+from cpsched_bridge.program.demo import STARTS, DemoLiveView, mean_s, program, verdict, waits_s
 from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm
 from tests.builders import a_cluster, a_job
@@ -58,7 +58,7 @@ def test_next_commands_name_the_program_as_it_was_called(monkeypatch, tmp_path):
 def test_the_live_view_truncates_only_nodes(columns):
     """The longest texts of each column, and a job on more nodes than fit in the line."""
     site = MockCluster(a_cluster(1), [])
-    view = LiveView("lookahead", site, site, "http://127.0.0.1:65535/", CycleReport(12_345, "control", 0.0))
+    view = DemoLiveView("lookahead", site, site, "http://127.0.0.1:65535/", CycleReport(12_345, "control", 0.0))
     nodes = ",".join(f"node{node:02}" for node in range(60))
     row = ("12 h 59 min", "1999999", "u0123456", "65536", nodes, "59 min 59 s")
     view.starts = [row] * 30

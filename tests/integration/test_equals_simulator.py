@@ -9,8 +9,8 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import EventPace, ManualClock
-from cpsched_bridge.store.ledger import State
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
+from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.round_replay import replay_round
 from cpsched_sim.cluster.replay import replay as simulate
 from cpsched_sim.traces.trace_job import TraceJob
@@ -35,7 +35,7 @@ def a_crowded_morning():
     return cluster, [TraceJob(job, item.run_s) for job, item in zip(crowded, morning, strict=False)]
 
 
-def bridge_run(folder, record, pace=EventPace):
+def bridge_run(folder, record, pace=EventDrivenClock):
     """(bridge, job id -> (start second, placement), starts counted by job) of a whole run."""
     site = MockCluster(*a_crowded_morning())
     starts = {}
@@ -69,7 +69,7 @@ def test_the_schedule_is_the_simulators_start_by_start(run):
     schedule = simulate(jobs, cluster, record.build())
     assert starts == {item.job.id: (int(schedule.start_s[i]), schedule.placement_of(i)) for i, item in enumerate(jobs)}
     assert set(times.values()) == {1}
-    assert bridge.ledger.counts()[State.ENDED] == JOBS
+    assert bridge.ledger.counts()[LedgerState.ENDED] == JOBS
     waited_s = [int(s) - item.job.submit_s for s, item in zip(schedule.start_s, jobs, strict=True)]
     assert max(waited_s) > 3600, "jobs had to wait"
     assert sum(line.path == "solver" for line in bridge.journal.lines()) > 10 or record.dispatcher != "pcp20"
@@ -100,7 +100,7 @@ def test_recorded_rounds_decide_the_same_again(run):
     assert every > 1 or sum(len(r.starts) for r in rounds) == JOBS
 
 
-class UnevenPace(EventPace):
+class UnevenPace(EventDrivenClock):
     """A clock that is read as if a decision took a twentieth of a second or up to seven times as long."""
 
     readings = 0

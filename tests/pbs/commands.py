@@ -1,4 +1,4 @@
-"""PBS's commands over a stand-in server, and `Programs` that run them: exit status, stdout and stderr."""
+"""PBS's commands over a stand-in server, and `PbsPrograms` that run them: exit status, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cpsched_bridge.adapters.pbs.pbs_records import PbsReading
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs, interpret_exit
-from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsReader
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms, interpret_exit
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from tests.chaos.site import Fuse
 from tests.pbs import printing
@@ -128,8 +128,8 @@ class Fault:
 
 
 @dataclass
-class StandIn(Programs):
-    """`Programs` over a stand-in server. The bridge may be killed at each command."""
+class StandIn(PbsPrograms):
+    """`PbsPrograms` over a stand-in server. The bridge may be killed at each command."""
 
     server: Server
     fuse: Fuse = field(default_factory=Fuse)
@@ -174,12 +174,12 @@ class StandIn(Programs):
         raise BackendTimeout(f"{argv[0]}: no answer within 10 s")
 
 
-class ServersClock(PbsReader):
+class ServersClock(PbsStateReader):
     """Uses the server's time for readings."""
 
     def __init__(self, programs: StandIn) -> None:
         super().__init__(programs, lambda: float(programs.server.now_s))
         self._server = programs.server
 
-    def read(self) -> PbsReading:
+    def read(self) -> PbsRecords:
         return replace(super().read(), now_s=self._server.now_s)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cpsched_sim.traces.pbs_lines import AccountingLine, Fields, line_of
+from cpsched_sim.traces.pbs_lines import PbsAccountingLine, PbsRecordFields, line_of
 from tests.pbs.server import Amounts, chunks_of, kib
 
 REFUSED_BY_MOM = "-3"
@@ -60,7 +60,7 @@ class Judge:
             line = line_of(text)
             if "[]" in line.id or line.kind not in "SER":
                 continue
-            fields = Fields(line.text)
+            fields = PbsRecordFields(line.text)
             if line.kind == "S":
                 self._starts(line, fields)
             else:
@@ -76,7 +76,7 @@ class Judge:
                 found.append(f"{id} began {self.starts[id]} times and ended {self.ends[id]} times, not {wanted} and 1")
         return found
 
-    def _starts(self, line: AccountingLine, fields: Fields) -> None:
+    def _starts(self, line: PbsAccountingLine, fields: PbsRecordFields) -> None:
         run = Run(_given(fields.get("exec_vnode", "")), "excl" in fields.get("Resource_List.place", "").split(":"))
         if line.id in self._running:
             self.wrongs.append(f"{line.at}: {line.id} starts while it runs")
@@ -91,7 +91,7 @@ class Judge:
             if len(there) > 1 and any(other.alone for other in there.values()):
                 self.wrongs.append(f"{line.at}: {line.id} starts on {vnode}, which one of {sorted(there)} has alone")
 
-    def _check_chunks(self, line: AccountingLine, fields: Fields, run: Run) -> None:
+    def _check_chunks(self, line: PbsAccountingLine, fields: PbsRecordFields, run: Run) -> None:
         asked = list(chunks_of(_countable(fields.get("Resource_List.select", "1:ncpus=1"))))
         had: list[Amounts] = [sum((used for _, used in chunk), Counter()) for chunk in run.chunks]
         if len(asked) != len(had) or any(wish - has for wish, has in zip(asked, had, strict=False)):
@@ -106,7 +106,7 @@ class Judge:
         ):
             self.wrongs.append(f"{line.at}: {line.id} is to be in one group, and is on {sorted(run.vnodes)}")
 
-    def _ends(self, line: AccountingLine, fields: Fields) -> None:
+    def _ends(self, line: PbsAccountingLine, fields: PbsRecordFields) -> None:
         if self._running.pop(line.id, None) is None:
             self.wrongs.append(f"{line.at}: {line.id} ends, and did not run")
         elif line.kind == "E":

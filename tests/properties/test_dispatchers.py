@@ -14,7 +14,7 @@ from cpsched.feasibility import is_feasible
 from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import Replay, replay
+from cpsched_sim.cluster.replay import TraceReplay, replay
 from cpsched_sim.testing.dispatcher_properties import PROPERTIES, dispatcher_of, max_examples, policy_of
 from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
@@ -64,7 +64,7 @@ def test_the_compiled_loop_gives_the_same_starts(world, name):
     """Start by start and node by node, with the rounds counted alike."""
     cluster, trace = world
     ordinary = replay(trace, cluster, policy_of(name))
-    compiled = Replay(trace, cluster, policy_of(name))
+    compiled = TraceReplay(trace, cluster, policy_of(name))
     assert compiled.compilable
     found = compiled.run_compiled()
     assert np.array_equal(found.start_s, ordinary.start_s)
@@ -76,13 +76,13 @@ def test_the_compiled_loop_gives_the_same_starts(world, name):
 @given(
     traces(),
     st.sampled_from(["fcfs", "greedy", "easy", "list-reg"]),
-    st.sampled_from([Replay.run, Replay.run_compiled]),
+    st.sampled_from([TraceReplay.run, TraceReplay.run_compiled]),
 )
 def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, run):
     """Start by start and node by node, against a simulator that shares no code with the kernels or the engine."""
     cluster, trace = world
     reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY}[name]
-    schedule = run(Replay(trace, cluster, policy_of(name)))
+    schedule = run(TraceReplay(trace, cluster, policy_of(name)))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))
 
 

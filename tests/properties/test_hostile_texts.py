@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_sim.testing.example_counts import tries
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import RELEASES, Job, Programs
 
@@ -68,7 +68,7 @@ def harmless(job: Job) -> Job:
 
 
 def read(jobs: list[Job], release: str) -> dict[int, Record]:
-    return {record["id"]: record for record in CliReader(programs=Programs(jobs, release)).read().jobs}
+    return {record["id"]: record for record in SlurmCliReader(programs=Programs(jobs, release)).read().jobs}
 
 
 @tries(150)
@@ -94,8 +94,8 @@ def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: 
 @given(sites(), st.sampled_from(RELEASES))
 def test_nobody_writes_into_a_fresh_look(site: tuple[list[Job], set[int]], release: str) -> None:
     jobs, odd = site
-    found = {record["id"]: record for record in CliReader(programs=Programs(jobs, release)).look(None)}
-    true = {r["id"]: r for r in CliReader(programs=Programs([harmless(job) for job in jobs], release)).look(None)}
+    found = {record["id"]: record for record in SlurmCliReader(programs=Programs(jobs, release)).look(None)}
+    true = {r["id"]: r for r in SlurmCliReader(programs=Programs([harmless(job) for job in jobs], release)).look(None)}
     for job in jobs:
         if job.number not in found:
             assert job.number in odd

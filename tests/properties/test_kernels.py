@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import is_feasible, verify
 from cpsched.jit.decorators import kernel
-from cpsched.kernels.node_scheduling import REMEMBERED
+from cpsched.kernels.node_list_scheduling import REMEMBERED
 from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s

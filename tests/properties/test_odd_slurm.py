@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cpsched.parsing.gres import Gres, parse_gres
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from tests.odd_slurm import TYPES, OddSlurm
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, QOS_LINE, STATE, association
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job, Programs
@@ -42,7 +42,7 @@ def test_no_reading_of_odd_objects_is_lost(seed: int, release: str) -> None:
         "scontrol --all show partitions": "".join(each.text for each in partitions),
         "scontrol --all show reservations": "".join(each.text for each in reservations),
     }
-    seen = CliReader(programs=Programs(jobs, release, broken=said)).read()
+    seen = SlurmCliReader(programs=Programs(jobs, release, broken=said)).read()
     for records, made in ((seen.nodes, nodes), (seen.partitions, partitions), (seen.reservations, reservations)):
         assert [{name: got[name] for name in each.record} for got, each in zip(records, made, strict=True)] == [
             each.record for each in made

@@ -18,8 +18,8 @@ from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from cpsched.dispatchers.cp.cp_objective import by_slowdown, slowdown
 from cpsched.dispatchers.cp.search_control import improve
 from cpsched.dispatchers.cp.search_limit import SearchLimit
-from cpsched.dispatchers.cp.solve_result import SolveResult
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.cp.solve_result import CpSolveResult
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.startable_jobs import startable
@@ -162,8 +162,8 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
     if len(slots) == 0:
         return
     facts = facts.considering(by_slowdown(snapshot, slots))
-    problem = cp_problem.CpProblem(facts, slowdown(snapshot, facts.jobs, ExpectedWaits()), slots[:0], False)
-    from_dive = SolveResult(cp_problem.first_leaf(facts), "", certain=False)
+    problem = cp_problem.CpProblem(facts, slowdown(snapshot, facts.jobs, ExpectedQueueWaits()), slots[:0], False)
+    from_dive = CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
     solved = improve(problem, from_dive, "positions", SearchLimit(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
     decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)

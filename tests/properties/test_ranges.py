@@ -13,15 +13,15 @@ from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.class_ranges import placement_hash, undo_moves, write_starts
 from cpsched.kernels.node_classes import build_node_classes, move_node
 from cpsched.kernels.node_layout import build_runs
-from cpsched.kernels.node_scheduling import open_workspace, place_job, resize_class_columns
-from cpsched.kernels.pool_scheduling import open_plan
+from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns
+from cpsched.kernels.pool_list_scheduling import open_plan
 from cpsched.kernels.scheduling_state import SchedulingState, starts_of
-from cpsched.kernels.search_state import OrderSearch, SearchSettings, make_room_for, new_search
+from cpsched.kernels.search_state import OrderSearchSettings, OrderSearchState, make_room_for, new_search
 from cpsched.kernels.total_profile import open_totals
 from cpsched.model import Cluster, IntArray
 from cpsched.planning import EVERY, scheduling_state_of
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import Replay
+from cpsched_sim.cluster.replay import TraceReplay
 from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.testing.strategies import full_clusters, snapshots
 from cpsched_sim.traces.trace_job import TraceJob
@@ -217,7 +217,7 @@ def test_what_is_held_has_one_number_however_it_was_split(stretches, random):
 
 
 @kernel
-def totals(site: SchedulingState, search: OrderSearch) -> tuple[IntArray, IntArray]:
+def totals(site: SchedulingState, search: OrderSearchState) -> tuple[IntArray, IntArray]:
     open_workspace(site, 2)
     make_room_for(search, site.queued, len(site.jobs.units), site.machine.free.shape[1])
     open_totals(site, search)
@@ -228,7 +228,7 @@ def totals(site: SchedulingState, search: OrderSearch) -> tuple[IntArray, IntArr
 @tries(100)
 @given(st.one_of(snapshots(), full_clusters()))
 def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
-    times, free = totals(scheduling_state_of(snapshot), new_search(SearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
+    times, free = totals(scheduling_state_of(snapshot), new_search(OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )
@@ -239,7 +239,7 @@ def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snaps
     assert free.reshape(len(times), -1)[at].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("run", [Replay.run, Replay.run_compiled])
+@pytest.mark.parametrize("run", [TraceReplay.run, TraceReplay.run_compiled])
 @pytest.mark.parametrize(("name", "reservations"), [("easy", 1), ("list-reg", EVERY)])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservations, seed, run):
@@ -253,5 +253,5 @@ def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservat
         job = a_job(i, units, int(random.integers(1, 3)), walltime_s, submit_s, distinct=bool(random.integers(2)))
         trace.append(TraceJob(job, int(random.integers(1, walltime_s + 1))))
     policy = Policy(registry.predictor("walltime"), registry.dispatcher(name))
-    schedule = run(Replay(trace, cluster, policy))
+    schedule = run(TraceReplay(trace, cluster, policy))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))

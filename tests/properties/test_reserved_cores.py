@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import SentStart, without_reserved_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, without_reserved_conflicts
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 MINUTE_S = 60
@@ -70,7 +70,7 @@ def test_no_start_takes_what_a_reservation_holds(
             room[(free != seen.cluster.capacity).any(axis=1)] = 0
         nodes = room.nonzero()[0].tolist()
         if job.ineligible is None and nodes:
-            sent = SentStart(job.request, ((nodes[0], 1),), job.walltime_s)
+            sent = SentJobStart(job.request, ((nodes[0], 1),), job.walltime_s)
             starts.append(sent)
             for node, amounts in amounts_used(sent.request, sent.placement, seen.cluster.capacity).items():
                 free[node] -= amounts
@@ -94,5 +94,5 @@ def test_no_start_takes_what_a_reservation_holds(
             assert not ours or own <= (0 if whole else CORES - cores)
 
 
-def _meets(sent: SentStart, begin: int) -> bool:
+def _meets(sent: SentJobStart, begin: int) -> bool:
     return max(begin, 0) * MINUTE_S < sent.walltime_s

@@ -12,9 +12,9 @@ from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.replay_metrics import ScheduleData, step_counts
 from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.traces import native
-from cpsched_sim.traces.pbs_accounting import PbsReader
+from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 WORDS = st.text(string.ascii_letters + string.digits + ' ,"_-|;#äß', max_size=12)
 PIECES = [
@@ -42,7 +42,7 @@ def records(draw):
             draw(st.integers(0, 10**10)),
             draw(SECONDS),
             draw(SECONDS),
-            NodeRequest(
+            UnitsRequest(
                 draw(st.integers(1, 10**5)),
                 tuple((name, amount) for name, amount in sorted(draw(AMOUNTS).items()) if amount),
                 draw(st.booleans()),
@@ -67,7 +67,7 @@ def test_own_format_round_trip(jobs, waits_s):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv.gz"
         native.write(path, jobs, ("cores", "gpus"), {"system": "x"})
-        assert list(native.NativeReader(path)) == jobs
+        assert list(native.NativeTraceReader(path)) == jobs
 
 
 @tries(300)
@@ -92,13 +92,13 @@ def test_pbs_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(line
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "20261123"
         path.write_text("".join(f"{' '.join(line)}\n" for line in lines))
-        reader = PbsReader(path, lenient=True)
+        reader = PbsAccountingReader(path, lenient=True)
         for job in reader:
             assert job.run_s >= 1
             assert job.submit_s <= job.start_s
             assert job.ask.units >= 1
             assert job.ask.each
-        assert strict_error(path, PbsReader) == bool(reader.tally.skipped)
+        assert strict_error(path, PbsAccountingReader) == bool(reader.tally.skipped)
 
 
 def strict_error(path, reader=SwfReader):

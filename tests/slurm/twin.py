@@ -28,8 +28,8 @@ from cpsched.feasibility import amounts_used
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched.site.admission import QueueLimits, decide_within
-from cpsched.site.limit_checks import LimitSubject, LimitTable
+from cpsched.site.admission import QueueLimitStatus, decide_within
+from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.site.policy_file import SitePolicy, parse_policy
 from cpsched_sim.traces.trace_job import TraceJob
@@ -278,18 +278,18 @@ def policy_of(run: Run) -> SitePolicy | None:
     return parse_policy(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
 
 
-def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]) -> QueueLimits | None:
+def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]) -> QueueLimitStatus | None:
     """Return the limits of the waiting jobs, given the running ones."""
     if site is None:
         return None
-    book = LimitTable(site.site)
+    book = JobLimitTable(site.site)
 
-    def claimant(job: Job) -> LimitSubject:
+    def claimant(job: Job) -> JobLimitAttributes:
         tres = (("cpu", job.request.units * job.request.per_unit[0]), ("node", job.request.units))
-        return LimitSubject(job.user, job.account, job.queue, job.qos, tres, job.walltime_s // 60)
+        return JobLimitAttributes(job.user, job.account, job.queue, job.qos, tres, job.walltime_s // 60)
 
     standings = {job.id: book.limits_of(claimant(job)) for job in queue}
-    return QueueLimits(standings, book.usage([book.limits_of(claimant(each.job)) for each in running]))
+    return QueueLimitStatus(standings, book.usage([book.limits_of(claimant(each.job)) for each in running]))
 
 
 def lags_s(record: Sequence[Recorded]) -> list[int]:

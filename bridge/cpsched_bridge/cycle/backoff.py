@@ -37,10 +37,10 @@ import numpy as np
 from cpsched.feasibility import free_units_by_node
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, own_key
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key, request_fingerprint
 from cpsched_bridge.ports import Observation, PendingJob
-from cpsched_bridge.store.ledger import Entry, State, Transition, move
+from cpsched_bridge.store.ledger import LedgerEntry, LedgerState, LedgerTransition, move
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class BackoffQueue:
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
     """The jobs of the last observation with a group; most are unchanged in the next one."""
 
-    def note(self, seen: Observation, starts: StartOutcomes) -> list[Event]:
+    def note(self, seen: Observation, starts: StartOutcomes) -> list[CycleEvent]:
         """Record the results of starts. Return events."""
         if not starts.failed and not self._groups:
             return []
@@ -179,7 +179,7 @@ class BackoffQueue:
             start, user = _joined(several), several[-1].pending.job.user
             if self._fail(key, start, began[key], seen) and _all_of(user) not in self._groups:
                 what = f"{key}: {start.reason}; {len(several)} job(s) held again"
-                events.append(Event("limit_met", what, start.pending.job.id))
+                events.append(CycleEvent("limit_met", what, start.pending.job.id))
         users: dict[str, list[FailedStart]] = {}
         for start in starts.failed:
             users.setdefault(start.pending.job.user, []).append(start)
@@ -199,7 +199,7 @@ class BackoffQueue:
 
     def _fail_user(
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffKey], seen: Observation
-    ) -> list[Event]:
+    ) -> list[CycleEvent]:
         """Back off all jobs of a user with too many backed-off groups."""
         key = _all_of(user)
         theirs = [
@@ -214,7 +214,7 @@ class BackoffQueue:
         if not self._fail(key, last, began[key], seen):
             return []
         what = f"{key}: starts of {len(theirs)} kinds of them failed, the last one: {last.reason}"
-        return [Event("user_put_off", what, last.pending.job.id)]
+        return [CycleEvent("user_put_off", what, last.pending.job.id)]
 
     def _advance(self, seen: Observation, began: Mapping[BackoffKey, int], failed: Collection[BackoffKey]) -> None:
         """Advance the groups without a failed start. Forget those without pending jobs."""
@@ -233,7 +233,7 @@ class BackoffQueue:
             if gone or not (key in failed or group.advance(began.get(key, 0), group.count_of(seen.ended), seen.now_s)):
                 del self._groups[key]
 
-    def leave(self, seen: Observation, entries: Mapping[int, Entry], max_failures: int) -> list[Transition]:
+    def leave(self, seen: Observation, entries: Mapping[int, LedgerEntry], max_failures: int) -> list[LedgerTransition]:
         """Return held jobs to leave to the cluster's own scheduler after too many failed starts of their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
@@ -241,12 +241,12 @@ class BackoffQueue:
             entry, failures = entries.get(each.job.id), given_up.get(equivalence_key(each.job))
             if failures is None or entry is None or each.release_is_pointless:
                 continue
-            if entry.state is State.HELD and not entry.leave:
+            if entry.state is LedgerState.HELD and not entry.leave:
                 why = f"{failures} consecutive starts of its equivalence class failed"
-                found.append(move(entry, State.HANDING_BACK, seen.now_s, why, event="left", leave=why))
+                found.append(move(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why))
         return found
 
-    def applied(self, seen: Observation, entries: Mapping[int, Entry]) -> Observation:
+    def applied(self, seen: Observation, entries: Mapping[int, LedgerEntry]) -> Observation:
         """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
 
         Tried jobs come last, without priority and as the newest, unless a limit backs them off.
@@ -260,7 +260,7 @@ class BackoffQueue:
         for known in self._waiting.values():
             keys = [key for key in known.keys if key in self._groups]
             entry = entries.get(known.pending.job.id) if keys else None
-            if entry is not None and entry.state is State.STARTING:
+            if entry is not None and entry.state is LedgerState.STARTING:
                 used.update(keys)
             elif keys and known.pending.job.ineligible is None:
                 waiting.append((known, keys))

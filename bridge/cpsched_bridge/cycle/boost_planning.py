@@ -23,7 +23,7 @@ HEAD_ROOM = 2
 
 
 @dataclass(frozen=True, slots=True)
-class RankedJob:
+class BoostableJob:
     """A pending job with its rank on the cluster."""
 
     id: int
@@ -43,7 +43,7 @@ class RankedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class BoostLimits:
+class PriorityBoostLimits:
     """Limits of boosts."""
 
     points: int
@@ -64,7 +64,7 @@ class BoostLimits:
 
 
 def boost_changes(
-    wished: Sequence[RankedJob], others: Iterable[RankedJob], bounds: BoostLimits
+    wished: Sequence[BoostableJob], others: Iterable[BoostableJob], bounds: PriorityBoostLimits
 ) -> list[tuple[int, int]]:
     """Return changed boosts by job: the front of the plan first, then those to remove.
 
@@ -80,7 +80,7 @@ def boost_changes(
     return told[: bounds.changes]
 
 
-def order_agreement(wished: Sequence[RankedJob]) -> float:
+def order_agreement(wished: Sequence[BoostableJob]) -> float:
     """Return the share of pairs of jobs of one tier that the cluster ranks in the order of the plan; 1 without pairs.
 
     1 minus the normalised Kendall distance.
@@ -96,7 +96,9 @@ def order_agreement(wished: Sequence[RankedJob]) -> float:
     return right / pairs if pairs else 1.0
 
 
-def _in_tier(front: Sequence[RankedJob], behind: Sequence[RankedJob], bounds: BoostLimits) -> dict[int, int]:
+def _in_tier(
+    front: Sequence[BoostableJob], behind: Sequence[BoostableJob], bounds: PriorityBoostLimits
+) -> dict[int, int]:
     """Return the boosts of the movable jobs at one tier's front."""
     floor = sorted(max(1, each.own) if each.movable else each.shown for each in behind)
     layout = _layout(front, floor, bounds.points, bounds.gap)
@@ -112,7 +114,7 @@ def _in_tier(front: Sequence[RankedJob], behind: Sequence[RankedJob], bounds: Bo
     return {each.id: _points(each, value, bounds) for each, value in zip(ahead, best, strict=True) if each.movable}
 
 
-def _layout(front: Sequence[RankedJob], floor: Sequence[int], most: int, gap: int) -> list[int]:
+def _layout(front: Sequence[BoostableJob], floor: Sequence[int], most: int, gap: int) -> list[int]:
     """Return the lowest priorities with which every job precedes as many later ones as it can pass.
 
     Built from the last job to the first. A job ignores those that it cannot pass.
@@ -132,7 +134,7 @@ def _layout(front: Sequence[RankedJob], floor: Sequence[int], most: int, gap: in
 
 
 def _kept(
-    front: Sequence[RankedJob], fresh: Sequence[int], least: Sequence[int], bounds: BoostLimits, ties: bool
+    front: Sequence[BoostableJob], fresh: Sequence[int], least: Sequence[int], bounds: PriorityBoostLimits, ties: bool
 ) -> list[int]:
     """Return priorities that keep the longest ordered run of jobs and move the others between them.
 
@@ -180,24 +182,24 @@ def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
     return found[::-1]
 
 
-def _points(each: RankedJob, value: int, bounds: BoostLimits) -> int:
+def _points(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the boost that brings a job to a priority; the current one if that suffices."""
     if each.shown == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0
 
 
-def _shown(each: RankedJob, value: int, bounds: BoostLimits) -> int:
+def _shown(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the priority nearest to `value` that a job can have."""
     if not each.movable:
         return each.shown
     return max(1, each.own + max(0, min(bounds.points, value - each.own)))
 
 
-def _out_of_order(front: Sequence[RankedJob], values: Sequence[int]) -> int:
+def _out_of_order(front: Sequence[BoostableJob], values: Sequence[int]) -> int:
     places = [(-value, each.id) for each, value in zip(front, values, strict=True)]
     return sum(one > other for one, other in pairwise(places))
 
 
-def _moved(front: Sequence[RankedJob], values: Sequence[int]) -> int:
+def _moved(front: Sequence[BoostableJob], values: Sequence[int]) -> int:
     return sum(each.movable and each.shown != value for each, value in zip(front, values, strict=True))

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import Decision, Snapshot
-from cpsched_bridge.cycle.boost_planning import BoostLimits, RankedJob, boost_changes, order_agreement
+from cpsched_bridge.cycle.boost_planning import BoostableJob, PriorityBoostLimits, boost_changes, order_agreement
 from cpsched_bridge.cycle.cycle_commands import OUTDATED
-from cpsched_bridge.cycle_report import AdviceReport, CycleReport
+from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Backend, Outcome, PriorityBoost, QueueRank, Result, SupportsBoost
-from cpsched_bridge.settings import AdviseSettings, Settings
+from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import advice_path
 
@@ -28,15 +28,15 @@ MOST_BACK = 500
 
 
 @dataclass(slots=True)
-class Booster:
+class PriorityBooster:
     """Boosts jobs on one cluster."""
 
     backend: SupportsBoost
     book: BoostLedger
-    settings: AdviseSettings
+    settings: AdviseModeSettings
     keep_s: int = 30 * 86_400
     """Seconds for which an entry outlives its job: a requeued job still has its boost."""
-    last: AdviceReport | None = None
+    last: PriorityBoostReport | None = None
     """Result of the last comparison with the cluster's order."""
     _due_s: float = float("-inf")
     """When the next boosts are due."""
@@ -52,12 +52,12 @@ class Booster:
     """Starts by the last plan."""
 
     @staticmethod
-    def of(backend: Backend, settings: Settings) -> Booster | None:
+    def of(backend: Backend, settings: Settings) -> PriorityBooster | None:
         """Return the booster of a cluster; None in shadow mode, or if the cluster supports no boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
         book = BoostLedger(advice_path(settings), settings.durable)
-        return Booster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
+        return PriorityBooster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
 
     def note_plan(self, report: CycleReport) -> None:
         """Remember a decision in advise mode until the next observation."""
@@ -105,18 +105,18 @@ class Booster:
         ranks = self._ranks(report.snapshot.now_s)
         planned, others = split_by_plan(ranks, planned_order(report.decision, report.snapshot), self.book)
         others = self._without_plan_for_long(others, monotonic_s)
-        bounds = BoostLimits(self.settings.max_boost)
+        bounds = PriorityBoostLimits(self.settings.max_boost)
         told = boost_changes(planned, others, bounds)
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}
         self._tell([self._advice(by_id[id], points) for id, points in told], report)
         theirs = sum(each.points != 0 and not _ours(each, self.book) for each in ranks if not each.hidden)
         raised = {each.id: each.points for each in front if each.movable} | dict(told)
-        self.last = report.advised = AdviceReport(
+        self.last = report.advised = PriorityBoostReport(
             len(front), sum(points > 0 for points in raised.values()), len(told), order_agreement(front), theirs
         )
 
-    def _without_plan_for_long(self, others: Sequence[RankedJob], monotonic_s: float) -> list[RankedJob]:
+    def _without_plan_for_long(self, others: Sequence[BoostableJob], monotonic_s: float) -> list[BoostableJob]:
         self._unplanned = {each.id: self._unplanned.get(each.id, monotonic_s) for each in others}
         return [each for each in others if monotonic_s - self._unplanned[each.id] >= SPARED_S]
 
@@ -173,19 +173,19 @@ def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
 
 def split_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
-) -> tuple[list[RankedJob], list[RankedJob]]:
+) -> tuple[list[BoostableJob], list[BoostableJob]]:
     """Split the cluster's entries into planned ones, in the order of the plan, and others.
 
     Pending tasks of an array share one entry: it has the position of the first planned one.
     """
     place = {job_id: at for at, job_id in enumerate(order)}
-    planned: list[tuple[int, RankedJob]] = []
+    planned: list[tuple[int, BoostableJob]] = []
     others = []
     for rank in ranks:
         if rank.hidden:
             continue
         movable = not rank.fixed and (rank.points == 0 or _ours(rank, book))
-        candidate = RankedJob(rank.id, rank.own, rank.points, rank.tier, movable)
+        candidate = BoostableJob(rank.id, rank.own, rank.points, rank.tier, movable)
         places = [place[job_id] for job_id in rank.jobs if job_id in place]
         if places:
             planned.append((min(places), candidate))

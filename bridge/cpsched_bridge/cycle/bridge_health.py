@@ -19,7 +19,7 @@ UNANSWERED = "checks"
 
 
 @dataclass(slots=True)
-class ModeSwitch:
+class BridgeModeSwitch:
     """The current mode. A pause applies to modes that write to the cluster; shadow mode never writes."""
 
     configured: Literal["shadow", "advise", "control"]
@@ -78,7 +78,7 @@ class ModeSwitch:
 
 
 @dataclass(slots=True)
-class PeriodicChecks:
+class PeriodicReadinessChecks:
     """Repeats the checks of `cpsched doctor` every `every_s` seconds, also before the first; 0: never."""
 
     backend: Backend

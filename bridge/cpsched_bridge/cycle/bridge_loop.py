@@ -17,8 +17,8 @@ import structlog
 from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import BackoffQueue
-from cpsched_bridge.cycle.booster import Booster, remove_all_boosts
-from cpsched_bridge.cycle.bridge_health import ModeSwitch, PeriodicChecks
+from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
+from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch, PeriodicReadinessChecks
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.cycle_commands import CycleCommands
 from cpsched_bridge.cycle.cycle_failures import describe_failure, failing_cycle
@@ -30,7 +30,7 @@ from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle.release_jobs import only_disk_problems, release_all_jobs
-from cpsched_bridge.cycle.startup import Startup
+from cpsched_bridge.cycle.startup import BridgeStartup
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import BackendError, PolicyFailure
@@ -39,7 +39,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.bridge_identity import lease_of
 from cpsched_bridge.store.heartbeat import Heartbeat, age_s
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState
 from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.store.state_paths import take_over_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
@@ -65,7 +65,7 @@ class BridgeParts:
     fallback: Policy | None = None
     """Decides if `policy` hangs or fails."""
     systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
-    startup: Startup = field(default_factory=Startup)
+    startup: BridgeStartup = field(default_factory=BridgeStartup)
     """Steps before the first decision."""
 
 
@@ -79,13 +79,15 @@ class Bridge:
         breaker, heart = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
-        self.mode = ModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
+        self.mode = BridgeModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
         self._reader = ObservationReader(backend, ledger)
         self._deciders = PolicyWithFallback.of(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
         self._sending = CycleCommands(backend, ledger, claims, settings, self.timing)
-        self._adviser = Booster.of(backend, settings)
-        self._checking = PeriodicChecks(backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode)
+        self._adviser = PriorityBooster.of(backend, settings)
+        self._checking = PeriodicReadinessChecks(
+            backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
+        )
         self._telling = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
@@ -180,7 +182,7 @@ class Bridge:
             max_failures = self.parts.settings.start.max_failures
             self._sending.record(self._backoff.leave(seen, self.parts.ledger.by_id, max_failures), report)
 
-    def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+    def _decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
         """Train and ask the policy. Its failure must not affect held jobs."""
         try:
             self._deciders.decide(seen, entries, report)
@@ -198,7 +200,7 @@ class Bridge:
         """Release the held jobs, unless they are to be kept. Return one line per problem."""
         backend, ledger, settings, claims = self.parts.backend, self.parts.ledger, self.parts.settings, self.mode.claims
         self._note_stopping()
-        problems, released = [], -ledger.counts()[State.FREE]
+        problems, released = [], -ledger.counts()[LedgerState.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
             with contextlib.suppress(CompilationCancelled):  # of a simulated cluster in this process
                 problems = release_all_jobs(
@@ -212,7 +214,10 @@ class Bridge:
         if self._adviser is not None:
             self._adviser.book.close()
         counts = ledger.counts()
-        released, held = released + counts[State.FREE], sum(counts[state] for state in KEPT - {State.STARTING})
+        released, held = (
+            released + counts[LedgerState.FREE],
+            sum(counts[state] for state in KEPT - {LedgerState.STARTING}),
+        )
         self._telling.note_stop(problems, released, held, settings.mode)
         return problems
 

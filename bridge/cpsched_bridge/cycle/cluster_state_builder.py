@@ -16,7 +16,7 @@ from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF, UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, Entry, State
+from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
 from cpsched_bridge.telemetry.reason_kinds import text_of
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _NOT_OURS = {
 """Why a job that the ledger does not contain is not decided on."""
 
 
-def cluster_state_of(seen: Observation, entries: Mapping[int, Entry], controlling: bool) -> ClusterState:
+def cluster_state_of(seen: Observation, entries: Mapping[int, LedgerEntry], controlling: bool) -> ClusterState:
     """Return the cluster state, by the ledger's `entries`.
 
     - In control, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as running
@@ -55,19 +55,19 @@ def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
     return tuple(first.values())
 
 
-def _startable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
+def _startable(pending: PendingJob, entries: Mapping[int, LedgerEntry]) -> bool:
     """Whether the ledger has the job as managed, and the cluster shows it as held."""
     entry = entries.get(pending.job.id)
-    return entry is not None and entry.state is State.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
+    return entry is not None and entry.state is LedgerState.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
 
-def _decidable(pending: PendingJob, entries: Mapping[int, Entry]) -> bool:
+def _decidable(pending: PendingJob, entries: Mapping[int, LedgerEntry]) -> bool:
     entry = entries.get(pending.job.id)
     ours = entry is not None and entry.state in KEPT
     return pending.hold in (Hold.NONE, Hold.PLUGIN) or (pending.hold is Hold.ADMIN and ours)
 
 
-def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray, list[RunningJob]]:
+def _promised(seen: Observation, entries: Mapping[int, LedgerEntry]) -> tuple[IntArray, list[RunningJob]]:
     """Return the free amounts without those reserved for starting jobs, and these jobs.
 
     A job whose nodes are gone or taken is omitted: its start will fail.
@@ -77,7 +77,7 @@ def _promised(seen: Observation, entries: Mapping[int, Entry]) -> tuple[IntArray
     index = _node_index(seen.cluster)
     for pending in seen.pending:
         entry = entries.get(pending.job.id)
-        if entry is None or entry.state is not State.STARTING:
+        if entry is None or entry.state is not LedgerState.STARTING:
             continue
         if any(name not in index for name, _ in entry.nodes):
             continue
@@ -97,7 +97,7 @@ def _node_index(cluster: Cluster) -> dict[str, int]:
 def unscheduled_jobs_of(
     seen: Observation,
     waiting: frozenset[int],
-    entries: Mapping[int, Entry],
+    entries: Mapping[int, LedgerEntry],
     limited: Mapping[int, str] = NOT_LIMITED,
     put_off: frozenset[int] = frozenset(),
 ) -> list[UnscheduledJob]:
@@ -117,7 +117,7 @@ def unscheduled_jobs_of(
     return found
 
 
-def _why_aside(pending: PendingJob, entry: Entry | None, limit: str | None = None) -> tuple[str, str]:
+def _why_aside(pending: PendingJob, entry: LedgerEntry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
         return "held", text_of(pending.held_by)
     if pending.hold is Hold.CLUSTER:

@@ -17,17 +17,17 @@ from cpsched_bridge.cycle.reconcile import ReconcileOptions, failed, unpinned
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartOrder
-from cpsched_bridge.store.ledger import Entry, Ledger, State, Transition, caused, move
+from cpsched_bridge.store.ledger import Ledger, LedgerEntry, LedgerState, LedgerTransition, caused, move
 
 T = TypeVar("T")
 
 
-UNSETTLED = frozenset({State.HOLDING, State.ROLLING_BACK, State.HANDING_BACK})
+UNSETTLED = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK})
 """States that a job leaves within one or two cycles if the cluster carries out its commands."""
 
 
 @dataclass(slots=True)
-class Allowance:
+class CommandBudget:
     """Remaining number of jobs for which a cycle may send commands, first come, first served."""
 
     left: int
@@ -63,7 +63,7 @@ class CommandSender:
     def send_intents(
         self,
         seen: Observation,
-        allowance: Allowance,
+        allowance: CommandBudget,
         report: CycleReport,
         pins_only: bool = False,
         starts_follow: bool = False,
@@ -77,14 +77,14 @@ class CommandSender:
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
-        undone, holds, backs = State.ROLLING_BACK, State.HOLDING, State.HANDING_BACK
+        undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.HANDING_BACK
         intended = [*self._ledger.entries(undone, holds, backs), *self._ledger.left_pinned()]
         for job_id, since_s in self._retries.intend([entry.job_id for entry in intended], now_s).items():
             entry = self._entry(job_id)
             report.tell("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
-        def due(kind: str, entries: Sequence[Entry]) -> list[Entry]:
+        def due(kind: str, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
             wanted = [entry for entry in entries if entry.job_id in users]
             wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
             wanted = [entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)]
@@ -119,7 +119,10 @@ class CommandSender:
             return []
         entries = {order.job.id: self._entry(order.job.id) for order in orders}
         self._ledger.record(
-            (move(entries[o.job.id], State.STARTING, now_s, "decided", nodes=o.nodes, pinned=True) for o in orders),
+            (
+                move(entries[o.job.id], LedgerState.STARTING, now_s, "decided", nodes=o.nodes, pinned=True)
+                for o in orders
+            ),
             report.number,
         )
         ids = [order.job.id for order in orders]
@@ -127,7 +130,7 @@ class CommandSender:
         try:
             outcomes = self._ask(self._backend.start, orders, ids, "start", report)
         except (BackendUnavailable, CommandRefused) as error:
-            untouched = (move(self._entry(id), State.HELD, now_s, str(error), pinned=False) for id in ids)
+            untouched = (move(self._entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids)
             self._ledger.record(untouched, report.number)
             raise
         refused = [outcome for outcome in outcomes if outcome.result == "refused"]
@@ -137,21 +140,23 @@ class CommandSender:
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
-            self._ledger.record((caused(entry, State.STARTING, now_s, "released") for entry in done), report.number)
+            self._ledger.record(
+                (caused(entry, LedgerState.STARTING, now_s, "released") for entry in done), report.number
+            )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
-    def _not_started(self, outcome: Outcome, now_s: int) -> Transition:
+    def _not_started(self, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start refused: {outcome.detail}"
         if outcome.code == "not_sent":  # not this job's failure
-            return move(self._entry(outcome.job_id), State.HELD, now_s, why, pinned=False)
-        return failed(self._entry(outcome.job_id), State.HELD, now_s, why, self.conduct, pinned=False)
+            return move(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
+        return failed(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, self.conduct, pinned=False)
 
     def _send(
         self,
         kind: str,
         command: Callable[[Sequence[int]], Sequence[Outcome]],
-        entries: Sequence[Entry],
-        settle: Callable[[Entry, Outcome, int], Transition | None],
+        entries: Sequence[LedgerEntry],
+        settle: Callable[[LedgerEntry, Outcome, int], LedgerTransition | None],
         now_s: int,
         report: CycleReport,
     ) -> None:
@@ -185,24 +190,24 @@ class CommandSender:
         report.outcomes += [(kind, outcome) for outcome in outcomes]
         return outcomes
 
-    def _held(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+    def _held(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result == "done":
-            return move(entry, State.HELD, now_s, "held", pinned=False)
+            return move(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
             if outcome.code == "held_by_administrator":  # no failure: the next observation shows the holder
                 return caused(entry, entry.state, now_s, outcome.code)
             return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
-    def _handed_back(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+    def _handed_back(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result != "done":
             return None
-        return move(entry, State.FREE, now_s, "handed back", pinned=False)
+        return move(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
 
-    def _unpinned(self, entry: Entry, outcome: Outcome, now_s: int) -> Transition | None:
+    def _unpinned(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         return unpinned(entry, now_s) if outcome.result == "done" else None
 
-    def _entry(self, job_id: int) -> Entry:
+    def _entry(self, job_id: int) -> LedgerEntry:
         entry = self._ledger.get(job_id)
         if entry is None:
             raise KeyError(f"job {job_id} is not in the ledger")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched_bridge.cycle.backoff import CommandRetries
-from cpsched_bridge.cycle.command_sender import UNSETTLED, Allowance, CommandSender
+from cpsched_bridge.cycle.command_sender import UNSETTLED, CommandBudget, CommandSender
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
@@ -17,7 +17,7 @@ from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.ledger import Entry, Ledger, Transition
+from cpsched_bridge.store.ledger import Ledger, LedgerEntry, LedgerTransition
 
 FORGET_EVERY = 1000
 """Cycles between two clean-ups of the ledger."""
@@ -60,7 +60,7 @@ class CycleCommands:
         """Number of jobs on which repeated commands have had no effect for too long."""
         return len(self._retries.stuck)
 
-    def record(self, transitions: Sequence[Transition], report: CycleReport) -> None:
+    def record(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
         """Write transitions to the ledger, and report them."""
         self.ledger.record(transitions, report.number)
         self._starts.note(transitions, self._now_s, report)
@@ -81,10 +81,10 @@ class CycleCommands:
             undone = [each for each in found if each.entry.pinned and each.entry.state in UNSETTLED]
             self.ledger.record(undone, report.number)
             self._commands(report).send_intents(
-                seen, Allowance(self.settings.cycle.max_commands), report, pins_only=True
+                seen, CommandBudget(self.settings.cycle.max_commands), report, pins_only=True
             )
 
-    def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, Entry]:
+    def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, LedgerEntry]:
         """Remove pins of failed starts, and of jobs that were requeued or held since.
 
         This precedes the decision, which may take long: a pinned pending job is lost if its node leaves the cluster.
@@ -95,7 +95,7 @@ class CycleCommands:
         if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
             with record_duration(report, "apply", self.timing.pace):
-                self._send_intents(seen, report, Allowance(self.settings.cycle.max_commands // 2), pins_only=True)
+                self._send_intents(seen, report, CommandBudget(self.settings.cycle.max_commands // 2), pins_only=True)
         return entries
 
     def apply(self, seen: Observation, report: CycleReport) -> None:
@@ -110,7 +110,7 @@ class CycleCommands:
         most = self.settings.cycle.max_commands
         starts = report.starts if report.mode == "control" else {}
         kept_for_starts = min(len(starts), most // 2)
-        allowance = Allowance(most - len(report.outcomes) - kept_for_starts)
+        allowance = CommandBudget(most - len(report.outcomes) - kept_for_starts)
         if not self._send_intents(seen, report, allowance, starts_follow=bool(starts)) or not starts:
             return
         allowance.left += kept_for_starts
@@ -132,7 +132,7 @@ class CycleCommands:
         self,
         seen: Observation,
         report: CycleReport,
-        allowance: Allowance,
+        allowance: CommandBudget,
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:

@@ -14,12 +14,12 @@ import structlog
 from cpsched_bridge.cycle.cluster_state_builder import unscheduled_jobs_of
 from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, failing_cycle, log_traceback
 from cpsched_bridge.cycle.real_clock import record_duration
-from cpsched_bridge.cycle_report import OK, STOPPED, CycleReport, Event, Mode, summarize_events
+from cpsched_bridge.cycle_report import OK, STOPPED, CycleEvent, CycleReport, Mode, summarize_events
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, State
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState
 
 Listener = Callable[[CycleReport], None]
 
@@ -37,7 +37,7 @@ class CycleReporter:
     pace: LoopClock
     in_force: EffectiveConfig
     listeners: Sequence[Listener]
-    late: list[Event] = field(default_factory=list, init=False)
+    late: list[CycleEvent] = field(default_factory=list, init=False)
     """Events after their cycle's report was sent; the next report includes them."""
     number: int = field(init=False)
     """The last cycle."""
@@ -55,7 +55,7 @@ class CycleReporter:
         """Let the first cycle report the previous bridge and the effective settings."""
         self.late += self._former()
         if self.in_force.rows:
-            self.late.append(Event("in_force", self.in_force.in_words()))
+            self.late.append(CycleEvent("in_force", self.in_force.in_words()))
 
     def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
         """Record the end of the bridge. A failure of journal or log does not prevent the stop."""
@@ -64,27 +64,29 @@ class CycleReporter:
         with contextlib.suppress(OSError):
             structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
 
-    def _former(self) -> list[Event]:
+    def _former(self) -> list[CycleEvent]:
         """Return what the journal records of the previous bridge."""
         try:
             sign = self.journal.last_sign()
         except Exception as error:
-            return [Event("started", f"the journal cannot be read for the previous bridge: {describe_failure(error)}")]
+            return [
+                CycleEvent("started", f"the journal cannot be read for the previous bridge: {describe_failure(error)}")
+            ]
         if sign is None:
-            return [Event("started", "there is no record of a previous bridge")]
+            return [CycleEvent("started", "there is no record of a previous bridge")]
         ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
         if sign.kind == STOPPED:
-            return [Event("started", f"the previous bridge stopped {ago}: {sign.detail}")]
+            return [CycleEvent("started", f"the previous bridge stopped {ago}: {sign.detail}")]
         return [
-            Event("unclean_stop", f"the previous bridge was killed or died: its last sign of life was {ago}"),
-            Event("started", "after an unclean stop"),
+            CycleEvent("unclean_stop", f"the previous bridge was killed or died: its last sign of life was {ago}"),
+            CycleEvent("started", "after an unclean stop"),
         ]
 
     def write_down(self, report: CycleReport) -> None:
         """Write the round and its events, and touch the heartbeat if nothing failed."""
         with failing_cycle(report), record_duration(report, "journal", self.pace):
             counts = self.ledger.counts()
-            report.starting = counts[State.STARTING]
+            report.starting = counts[LedgerState.STARTING]
             report.kept = sum(counts[state] for state in KEPT)
             self._write(report)
         with failing_cycle(report):
@@ -121,7 +123,7 @@ class CycleReporter:
         except Exception as error:
             log_traceback(report, error)
             report.result = INTERNAL
-            self.late.append(Event(INTERNAL, f"listener: {describe_failure(error)}"))
+            self.late.append(CycleEvent(INTERNAL, f"listener: {describe_failure(error)}"))
 
     def _say(self, report: CycleReport) -> None:
         log = structlog.get_logger("bridge")

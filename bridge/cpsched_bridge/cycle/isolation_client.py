@@ -35,7 +35,7 @@ MODULE = "cpsched_bridge.program.isolation_worker"
 
 
 @dataclass(frozen=True, slots=True)
-class EndedJobs:
+class EndedJobsMessage:
     """Training data for the dispatcher; sent alone, it requests the dispatcher's memory."""
 
     lessons: tuple[EndedJob, ...]
@@ -63,11 +63,11 @@ class DecideRequest:
     """Nodes and units of all placements."""
     queue: IntArray
     running: IntArray
-    known: EndedJobs
+    known: EndedJobsMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Init:
+class WorkerInit:
     """The first message to a child: what it starts with."""
 
     spec: PolicySpec
@@ -76,7 +76,7 @@ class Init:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WorkerProgress:
     """Progress of a starting child as text; empty: it is ready."""
 
     words: str = ""
@@ -105,7 +105,7 @@ class IsolatedDispatcher(Dispatcher):
         compiles: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._begins, self._module, self._clock = Init(spec, compiles), module, clock
+        self._begins, self._module, self._clock = WorkerInit(spec, compiles), module, clock
         self._child: ChildProcess | None = None
         self._channel: Connection[Any, Any] | None = None
         self._lessons: list[EndedJob] = []
@@ -203,7 +203,7 @@ class IsolatedDispatcher(Dispatcher):
         self._recalled = self._memory is None
         self.starts += 1
 
-    def _note(self, said: Progress) -> None:
+    def _note(self, said: WorkerProgress) -> None:
         self._doing, self._progress_s = said.words, self._clock()
 
     def _died(self, error: Exception) -> str:
@@ -212,7 +212,7 @@ class IsolatedDispatcher(Dispatcher):
             self._child.alive(_LAST_BREATH_S)  # to report its own exit status, not that of the kill
         return f"its process died (exit status {self.close()}): {error}"
 
-    def _ask(self, message: Callable[[], DecideRequest | EndedJobs]) -> DecideResponse:
+    def _ask(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
         """Return the child's response. Start a child if there is none, and wait for its start-up."""
         failure, self._came_to_nothing = self._came_to_nothing, ""
         if failure:
@@ -239,8 +239,8 @@ class IsolatedDispatcher(Dispatcher):
         self._learns, self._memory = answer.learns, answer.memory
         return answer
 
-    def _to_be_known(self) -> EndedJobs:
-        return EndedJobs(tuple(self._lessons), None if self._recalled else self._memory)
+    def _to_be_known(self) -> EndedJobsMessage:
+        return EndedJobsMessage(tuple(self._lessons), None if self._recalled else self._memory)
 
     def _question(self, snapshot: Snapshot, need: Need) -> DecideRequest:
         table = snapshot.table

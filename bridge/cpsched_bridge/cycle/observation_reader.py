@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, PowerCap
-from cpsched_bridge.cycle.bridge_health import ModeSwitch
+from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle.reconcile import handed_back_before
 from cpsched_bridge.cycle.verified_decision import require_resources
@@ -69,7 +69,7 @@ class ObservationReader:
         return tuple(self.backend.history())
 
     def read_for(
-        self, report: CycleReport, mode: ModeSwitch, pace: LoopClock, power: PowerCap | None
+        self, report: CycleReport, mode: BridgeModeSwitch, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
         """Read for one cycle: fill its report, and check the lease. Raise `InvalidSetting` for a wrong power cap."""
         with record_duration(report, "observe", pace):

@@ -17,7 +17,15 @@ from typing import Any
 from cpsched.model import EndedJob, Job, RunningJob
 from cpsched_bridge.equivalence import request_fingerprint
 from cpsched_bridge.ports import RELEASE_POINTLESS, UNKNOWN_NODES, Hold, Holder, Observation, PendingJob, UnmanagedJob
-from cpsched_bridge.store.ledger import KEPT, Entry, State, Transition, TransitionEvent, left_while, move
+from cpsched_bridge.store.ledger import (
+    KEPT,
+    LedgerEntry,
+    LedgerState,
+    LedgerTransition,
+    TransitionEvent,
+    left_while,
+    move,
+)
 from cpsched_bridge.telemetry.reason_kinds import text_of
 
 
@@ -42,14 +50,14 @@ class ReconcileOptions:
 
 
 def reconcile(
-    known: Mapping[int, Entry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
-) -> list[Transition]:
+    known: Mapping[int, LedgerEntry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
+) -> list[LedgerTransition]:
     """Return the transitions from the entries `known` (by job id) to the observation `seen`, at most one per job.
 
     `open_ids` are the jobs of `known` that are not over. Those in no list of `seen` have left the cluster.
     """
     now_s = seen.now_s
-    found: dict[int, Transition | None] = {}
+    found: dict[int, LedgerTransition | None] = {}
     for ended in seen.ended:
         found[ended.job.id] = _ended(known.get(ended.job.id), ended, now_s)
     for left in seen.left:
@@ -63,43 +71,45 @@ def reconcile(
     return [transition for transition in found.values() if transition is not None]
 
 
-def failed(entry: Entry, state: State, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any) -> Transition:
+def failed(
+    entry: LedgerEntry, state: LedgerState, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any
+) -> LedgerTransition:
     """Return `entry` with one more failure: in `state`, or released for good after too many consecutive ones."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
         return replace(move(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} attempts in a row failed, the last one: {why}"
-    left = move(entry, State.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave)
+    left = move(entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave)
     return replace(left, failed=True)
 
 
-def _absent(entry: Entry, now_s: int) -> Transition:
-    state = State.GONE if entry.state in KEPT else State.ENDED
+def _absent(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+    state = LedgerState.GONE if entry.state in KEPT else LedgerState.ENDED
     return move(entry, state, now_s, "no longer known to the cluster")
 
 
-_WAITING = frozenset({State.HOLDING, State.HELD, State.HANDING_BACK})
+_WAITING = frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK})
 
 
-def _ended(entry: Entry | None, ended: EndedJob, now_s: int) -> Transition | None:
-    if entry is None or entry.state is State.ENDED:
+def _ended(entry: LedgerEntry | None, ended: EndedJob, now_s: int) -> LedgerTransition | None:
+    if entry is None or entry.state is LedgerState.ENDED:
         return None
-    if entry.state is State.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
+    if entry.state is LedgerState.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
         return _absent(entry, now_s)  # the end of an earlier run; clocks may have stepped
-    return move(entry, State.ENDED, now_s, "ended", pinned=False)
+    return move(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
 
 
-def _running(entry: Entry | None, running: RunningJob, seen: Observation) -> Transition | None:
-    if entry is None or entry.state is State.RUNNING:
+def _running(entry: LedgerEntry | None, running: RunningJob, seen: Observation) -> LedgerTransition | None:
+    if entry is None or entry.state is LedgerState.RUNNING:
         return None
     otherwise = _started_otherwise(entry, running, seen)
     event: TransitionEvent = "" if otherwise else "as_decided"
-    return move(entry, State.RUNNING, seen.now_s, otherwise or "started where decided", event=event, failures=0)
+    return move(entry, LedgerState.RUNNING, seen.now_s, otherwise or "started where decided", event=event, failures=0)
 
 
-def _started_otherwise(entry: Entry, running: RunningJob, seen: Observation) -> str:
+def _started_otherwise(entry: LedgerEntry, running: RunningJob, seen: Observation) -> str:
     """Return how the start of a job differs from the decision; empty if it does not."""
-    if entry.state not in (State.STARTING, State.ROLLING_BACK):
+    if entry.state not in (LedgerState.STARTING, LedgerState.ROLLING_BACK):
         return "started by someone else"
     if not running.placement:
         return f"started, on {UNKNOWN_NODES}"
@@ -115,20 +125,26 @@ def _started_otherwise(entry: Entry, running: RunningJob, seen: Observation) -> 
     return ""
 
 
-def _left(entry: Entry | None, left: UnmanagedJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _left(
+    entry: LedgerEntry | None, left: UnmanagedJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     known_pin = entry is not None and entry.pinned
     if conduct.beside and (left.held_for_us or (left.pinned and not known_pin)):
         return _left_to_the_other(entry, now_s)
     ours = left.held_for_us or left.pinned or (entry is not None and entry.state in KEPT)
-    if not ours or (entry is not None and entry.state is State.HANDING_BACK):
+    if not ours or (entry is not None and entry.state is LedgerState.HANDING_BACK):
         return None
     reason = text_of(left.reason)
     why, pinned = f"left to the cluster: {reason}", left.pinned or known_pin
     facts = {"leave": reason, "label": left.label, "pinned": pinned}
-    return move(entry, State.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts)
+    return move(
+        entry, LedgerState.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts
+    )
 
 
-def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _pending(
+    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     if conduct.beside:
         return _make_way(entry, pending, now_s, conduct)
     if not conduct.controlling:
@@ -139,18 +155,20 @@ def _pending(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Reco
     return _kept_on(entry, found, now_s) if pending.release_is_pointless and pending.hold is Hold.PLUGIN else found
 
 
-def _kept_on(entry: Entry, found: Transition | None, now_s: int) -> Transition | None:
+def _kept_on(entry: LedgerEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
     """Keep a job held, and retry it, if the cluster's own scheduler could not start it."""
     then = entry if found is None else found.entry
-    if then.state is not State.HANDING_BACK:
+    if then.state is not LedgerState.HANDING_BACK:
         return found
-    state = State.ROLLING_BACK if entry.state is State.STARTING else State.HOLDING
+    state = LedgerState.ROLLING_BACK if entry.state is LedgerState.STARTING else LedgerState.HOLDING
     why = f"{RELEASE_POINTLESS}: {then.why}"
     kept = replace(then, state=state, since_s=now_s, leave="", asked="", why=why, cause="")
-    return Transition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
+    return LedgerTransition(entry.state, kept, failed=found is not None and found.failed, event="kept_on")
 
 
-def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _make_way(
+    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     """While another bridge is in control, release what only this ledger records. The rest is that bridge's."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
@@ -158,23 +176,25 @@ def _make_way(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Rec
     return _hand_back(entry, pending, now_s, conduct)
 
 
-def _left_to_the_other(entry: Entry | None, now_s: int) -> Transition | None:
+def _left_to_the_other(entry: LedgerEntry | None, now_s: int) -> LedgerTransition | None:
     if entry is None or entry.state not in KEPT:
         return None
-    return move(entry, State.FREE, now_s, "left to another bridge, which is in control", pinned=False)
+    return move(entry, LedgerState.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
-def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
-    if entry is not None and entry.state is State.HANDING_BACK:
+def _hand_back(
+    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
+    if entry is not None and entry.state is LedgerState.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
     if entry is not None and entry.state in KEPT and pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
-    if entry is not None and entry.state is State.STARTING and _held_since_the_start(entry, pending, conduct):
+    if entry is not None and entry.state is LedgerState.STARTING and _held_since_the_start(entry, pending, conduct):
         return _held_by_administrator(entry, now_s)
     if entry is not None and _held_instead(entry, pending):
         return _held_by_administrator(entry, now_s)
     pinned = pending.pinned or (entry is not None and entry.pinned)
-    lost = entry is not None and entry.state is State.GONE and pending.hold is Hold.ADMIN  # ours, see `_was_lost`
+    lost = entry is not None and entry.state is LedgerState.GONE and pending.hold is Hold.ADMIN  # ours, see `_was_lost`
     kept = lost or (entry is not None and entry.state in KEPT) or (pinned and pending.hold is Hold.NONE)
     if pending.hold is Hold.CLUSTER:
         ours = entry if kept else None
@@ -182,49 +202,59 @@ def _hand_back(entry: Entry | None, pending: PendingJob, now_s: int, conduct: Re
     if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
         return None
     return move(
-        entry, State.HANDING_BACK, now_s, "not in control", job_id=pending.job.id, label=pending.label, pinned=pinned
+        entry,
+        LedgerState.HANDING_BACK,
+        now_s,
+        "not in control",
+        job_id=pending.job.id,
+        label=pending.label,
+        pinned=pinned,
     )
 
 
-def _take(entry: Entry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _take(
+    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     """Take a pending job: the submit plugin's hold makes it the bridge's, and a job without a hold may be adopted."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _asks_for_else(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
         if leave:
-            return move(entry, State.HANDING_BACK, now_s, leave, event="left")
-        return move(entry, State.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave="")
+            return move(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
+        return move(entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave="")
     if pending.hold is Hold.NONE and conduct.adopt and not leave:
-        return move(entry, State.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave="")
+        return move(
+            entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave=""
+        )
     if pending.hold is Hold.NONE and pending.pinned:
         why = "released, with a pin of ours"
-        return move(entry, State.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=True)
+        return move(entry, LedgerState.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=True)
     return _unpinned(entry, pending, now_s)
 
 
-def _unpinned(entry: Entry | None, pending: PendingJob, now_s: int) -> Transition | None:
+def _unpinned(entry: LedgerEntry | None, pending: PendingJob, now_s: int) -> LedgerTransition | None:
     """Unpin a job that is not the bridge's. If the cluster holds it, it must not run with an old pin once released."""
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
     why = "held by the cluster itself, with a pin of ours"
-    return move(entry, State.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True)
+    return move(entry, LedgerState.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True)
 
 
-def _held_by_cluster(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
+def _held_by_cluster(entry: LedgerEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Give up a job that the cluster itself holds, until its request changes; the pin is removed."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = left_while(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
-        return move(entry, State.HANDING_BACK, now_s, left["leave"], event="left", **left)
-    return move(entry, State.FREE, now_s, left["leave"], event="left", pinned=False, **left)
+        return move(entry, LedgerState.HANDING_BACK, now_s, left["leave"], event="left", **left)
+    return move(entry, LedgerState.FREE, now_s, left["leave"], event="left", pinned=False, **left)
 
 
-def _asks_for_else(entry: Entry, job: Job) -> bool:
+def _asks_for_else(entry: LedgerEntry, job: Job) -> bool:
     """Whether a job was left to the cluster for a request that has changed."""
     return bool(entry.asked) and entry.asked != request_fingerprint(job)
 
 
-def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _holding(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> LedgerTransition | None:
     """Process an intended hold. If the job is not held yet, the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
@@ -234,23 +264,25 @@ def _holding(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOp
         return _held_by_administrator(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
         return None
-    return move(entry, State.HELD, now_s, "held", pinned=False)
+    return move(entry, LedgerState.HELD, now_s, "held", pinned=False)
 
 
-def _held(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _held(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> LedgerTransition | None:
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and conduct.after_dead_man:
-        return move(entry, State.FREE, now_s, "released while there was no good cycle")
+        return move(entry, LedgerState.FREE, now_s, "released while there was no good cycle")
     if pending.hold is Hold.NONE:
         why = "released by someone else"
-        return move(entry, State.FREE, now_s, why, event="left", leave=why)
+        return move(entry, LedgerState.FREE, now_s, why, event="left", leave=why)
     return None
 
 
-def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _starting(
+    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     """Process a start of a job that is still pending. A hold on it means that the start failed.
 
     The start also failed if the cluster names an obstacle of the job or its group (not counted as a failure), or
@@ -263,53 +295,57 @@ def _starting(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileO
     if _held_since_the_start(entry, pending, conduct):
         return _held_by_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
-        return failed(entry, State.ROLLING_BACK, now_s, "held instead of started", conduct)
+        return failed(entry, LedgerState.ROLLING_BACK, now_s, "held instead of started", conduct)
     if pending.refused:
-        return failed(entry, State.ROLLING_BACK, now_s, f"refused by the cluster: {pending.refused}", conduct)
+        return failed(entry, LedgerState.ROLLING_BACK, now_s, f"refused by the cluster: {pending.refused}", conduct)
     late = now_s - entry.since_s > conduct.start_timeout_s
     obstacle = pending.obstacle
     if obstacle is not None and (late or not obstacle.transient):
         why = f"not started: {obstacle.reason} ({obstacle.scope})"
-        return replace(move(entry, State.ROLLING_BACK, now_s, why), obstacle=obstacle)
+        return replace(move(entry, LedgerState.ROLLING_BACK, now_s, why), obstacle=obstacle)
     if late:
-        return failed(entry, State.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct)
+        return failed(entry, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct)
     return None
 
 
 def _handing_back(
-    entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions | None = None
-) -> Transition | None:
+    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions | None = None
+) -> LedgerTransition | None:
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER and not pending.pinned:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and not pending.pinned:
-        return move(entry, State.FREE, now_s, "handed back", pinned=False)
+        return move(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
     return None
 
 
-def _was_running(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _was_running(
+    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     """Process a requeued job, which may have an old pin. An administrator's hold stays."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
         holder = pending.holder if pending.hold is Hold.USER else Holder.ADMINISTRATOR
-        return move(entry, State.FREE, now_s, f"requeued and held by {holder}")
+        return move(entry, LedgerState.FREE, now_s, f"requeued and held by {holder}")
     if entry.leave or not (conduct.adopt or pending.hold is Hold.PLUGIN):
-        return move(entry, State.HANDING_BACK, now_s, "requeued")
-    return move(entry, State.HOLDING, now_s, "requeued", nodes=())
+        return move(entry, LedgerState.HANDING_BACK, now_s, "requeued")
+    return move(entry, LedgerState.HOLDING, now_s, "requeued", nodes=())
 
 
-def _was_lost(entry: Entry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> Transition | None:
+def _was_lost(
+    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     """Process a job that reappeared. An administrator's hold on it was the bridge's when last seen."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
-        return move(entry, State.HOLDING, now_s, "seen again")
+        return move(entry, LedgerState.HOLDING, now_s, "seen again")
     return _take(entry, pending, now_s, conduct)
 
 
-def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
+def _held_since_the_start(entry: LedgerEntry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
     """Whether another actor held a job after its start: it is pinned, and was released.
 
     If pin and release are two commands, the ledger records the answer to the second. Without it the hold counts as the
@@ -319,41 +355,41 @@ def _held_since_the_start(entry: Entry, pending: PendingJob, conduct: ReconcileO
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
-def _held_instead(entry: Entry, pending: PendingJob) -> bool:
+def _held_instead(entry: LedgerEntry, pending: PendingJob) -> bool:
     """Whether another actor held the job before the bridge's hold, which was refused for this reason."""
-    adopting = entry.state is State.HOLDING and not entry.pinned
+    adopting = entry.state is LedgerState.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
 
-def _held_by_administrator(entry: Entry, now_s: int) -> Transition:
+def _held_by_administrator(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     """Free a job held by an administrator: its pin is removed, the hold stays."""
-    return move(entry, State.FREE, now_s, "held by an administrator")
+    return move(entry, LedgerState.FREE, now_s, "held by an administrator")
 
 
-def _held_by_other(entry: Entry, pending: PendingJob, now_s: int) -> Transition:
+def _held_by_other(entry: LedgerEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Free a job held by another actor, as for an administrator."""
-    return move(entry, State.FREE, now_s, text_of(pending.held_by))
+    return move(entry, LedgerState.FREE, now_s, text_of(pending.held_by))
 
 
-def handed_back_before(entry: Entry, now_s: int) -> Transition:
+def handed_back_before(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     """Free a job that an earlier process released without recording it."""
     why = "handed back by a bridge that could not write it down"
-    return move(entry, State.FREE, now_s, why, pinned=False)
+    return move(entry, LedgerState.FREE, now_s, why, pinned=False)
 
 
-def unpinned(entry: Entry, now_s: int) -> Transition:
+def unpinned(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     """Record that the pin of a job held by another actor was removed."""
-    return move(entry, State.FREE, now_s, entry.why, pinned=False)
+    return move(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 
-BY_STATE: dict[State, Callable[[Entry, PendingJob, int, ReconcileOptions], Transition | None]] = {
-    State.HOLDING: _holding,
-    State.HELD: _held,
-    State.STARTING: _starting,
-    State.ROLLING_BACK: _holding,
-    State.HANDING_BACK: _handing_back,
-    State.FREE: _take,
-    State.RUNNING: _was_running,
-    State.ENDED: _was_running,
-    State.GONE: _was_lost,
+BY_STATE: dict[LedgerState, Callable[[LedgerEntry, PendingJob, int, ReconcileOptions], LedgerTransition | None]] = {
+    LedgerState.HOLDING: _holding,
+    LedgerState.HELD: _held,
+    LedgerState.STARTING: _starting,
+    LedgerState.ROLLING_BACK: _holding,
+    LedgerState.HANDING_BACK: _handing_back,
+    LedgerState.FREE: _take,
+    LedgerState.RUNNING: _was_running,
+    LedgerState.ENDED: _was_running,
+    LedgerState.GONE: _was_lost,
 }

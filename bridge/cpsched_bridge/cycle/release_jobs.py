@@ -11,7 +11,7 @@ from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile, unpinned
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate
-from cpsched_bridge.store.ledger import KEPT, Ledger, State, Transition, move
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, LedgerTransition, move
 
 
 def without_other_leader(seen: Observation) -> bool:
@@ -94,8 +94,8 @@ def _intend(
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
     except (Exception, CompilationCancelled) as error:  # in any case, the ledger's jobs are released
         words = str(error) if isinstance(error, BackendError) else describe_failure(error)
-        kept = ledger.entries(*(KEPT - {State.HANDING_BACK}))
-        intents = [move(entry, State.HANDING_BACK, entry.since_s, why) for entry in kept]
+        kept = ledger.entries(*(KEPT - {LedgerState.HANDING_BACK}))
+        intents = [move(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, the submit plugin may hold more: {words}"]
         if isinstance(error, CompilationCancelled):  # a simulated cluster in this process that has not started
             unread = []
@@ -115,7 +115,9 @@ def _hand_back(backend: Backend, ledger: Ledger, goes_on: Callable[[], None]) ->
 def _hand_back_part(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> list[str]:
     outcomes = _sent(backend.release, wanted)
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
-    unwritten = _record(ledger, [move(entry, State.FREE, entry.since_s, "handed back", pinned=False) for entry in done])
+    unwritten = _record(
+        ledger, [move(entry, LedgerState.FREE, entry.since_s, "handed back", pinned=False) for entry in done]
+    )
     held = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result != "done"]
     return unwritten + [f"job {name} may still be held: {detail}" for name, detail in held]
 
@@ -138,7 +140,7 @@ def _sent(command: Callable[[Sequence[int]], Sequence[Outcome]], wanted: Sequenc
         return [Outcome(id, "unknown", str(error)) for id in wanted]
 
 
-def _record(ledger: Ledger, transitions: Iterable[Transition]) -> list[str]:
+def _record(ledger: Ledger, transitions: Iterable[LedgerTransition]) -> list[str]:
     try:
         ledger.record(transitions, unwritten=True)  # memory, then the cluster, then the disk
     except sqlite3.Error as error:

@@ -14,7 +14,7 @@ from cpsched.model import Placement
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
-from cpsched_bridge.store.ledger import Entry, State, Transition
+from cpsched_bridge.store.ledger import LedgerEntry, LedgerState, LedgerTransition
 
 Suspect = tuple[str, str]
 """A possible cause of a failure: a kind, one of `KINDS`, and a name."""
@@ -22,7 +22,7 @@ Suspect = tuple[str, str]
 KINDS = ("user", "account", "partition", "QOS", "shape", "node")
 FAILED = "StartFailed"
 """Reason of a failed start for which the cluster has none; not one of Slurm's names."""
-_TOLD = {State.ROLLING_BACK: "start_failed", State.GONE: "job_gone"}
+_TOLD = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
 """Transitions that are events, by their new state."""
 
 
@@ -66,24 +66,26 @@ class StartTracker:
         """Record jobs that are about to be started, at a monotonic time."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
-    def note(self, transitions: Sequence[Transition], now_s: float, report: CycleReport) -> None:
+    def note(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:
         """Report the latencies and events of transitions seen at a monotonic time."""
         for transition in transitions:
             entry, before = transition.entry, transition.before
             decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also for a start refused at once
-            ran = before is State.STARTING and entry.state in (State.RUNNING, State.ENDED)
+            ran = before is LedgerState.STARTING and entry.state in (LedgerState.RUNNING, LedgerState.ENDED)
             if ran and decided_at_s is not None:
                 report.latencies_s.append(now_s - decided_at_s)
-            if ran and entry.state is State.RUNNING and transition.event != "as_decided":
+            if ran and entry.state is LedgerState.RUNNING and transition.event != "as_decided":
                 report.tell("started_elsewhere", entry.why, entry.job_id)
             if transition.event == "kept_on":
                 report.tell("not_left", entry.why, entry.job_id)
-            newly_left = transition.event == "left" and before is not State.HANDING_BACK
-            backed_off = transition.obstacle is not None and entry.state is State.ROLLING_BACK  # reported by group
+            newly_left = transition.event == "left" and before is not LedgerState.HANDING_BACK
+            backed_off = (
+                transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
+            )  # reported by group
             if (entry.state in _TOLD and not backed_off) or newly_left:
                 report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
-    def outcomes(self, transitions: Sequence[Transition], seen: Observation) -> StartOutcomes:
+    def outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
         """Return the results of starts by an observation's transitions and by refusals since the previous one.
 
         A start whose job its owner held since has failed, too. A job that is gone, or held by an administrator, is not
@@ -96,16 +98,16 @@ class StartTracker:
         limited, failed, taken_back = [], [], []
         for transition in transitions:
             entry, each = transition.entry, pending.get(transition.entry.job_id)
-            if transition.before is State.STARTING and entry.state in (State.RUNNING, State.ENDED):
+            if transition.before is LedgerState.STARTING and entry.state in (LedgerState.RUNNING, LedgerState.ENDED):
                 began[entry.job_id] = users.get(entry.job_id, "")
             if each is None:
                 continue
             if transition.obstacle is not None:
                 obstacle = transition.obstacle
                 limited.append(FailedStart(each, obstacle.scope, obstacle.reason, obstacle.clears_on_end))
-            if transition.before is State.STARTING and transition.failed:
+            if transition.before is LedgerState.STARTING and transition.failed:
                 failed.append(_failed(each, entry, seen))
-            if transition.before is State.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
+            if transition.before is LedgerState.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
                 taken_back.append(FailedStart(each, own_key(each)))
         refused = [_unexplained(pending[id]) for id in sorted(self.refused) if id in pending]
         self.refused = ()
@@ -117,7 +119,7 @@ def own_key(pending: PendingJob) -> BackoffKey:
     return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
 
 
-def _failed(pending: PendingJob, entry: Entry, seen: Observation) -> FailedStart:
+def _failed(pending: PendingJob, entry: LedgerEntry, seen: Observation) -> FailedStart:
     index = {name: node for node, name in enumerate(seen.cluster.node_names)}
     nodes = {index[name]: units for name, units in entry.nodes if name in index}
     if pending.lower_priority or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):

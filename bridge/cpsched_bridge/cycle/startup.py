@@ -24,7 +24,7 @@ Teller = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Startup:
+class BridgeStartup:
     """The steps of a start-up in order, and the listeners for their progress."""
 
     steps: list[Step] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Startup:
 
 
 @dataclass(slots=True)
-class Seldom:
+class ThrottledProgressReporter:
     """Forwards a message if `every_s` seconds have passed since the last one, and the end at once."""
 
     teller: Teller

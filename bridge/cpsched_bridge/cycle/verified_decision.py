@@ -11,7 +11,7 @@ from cpsched.errors import abbreviate
 from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
-from cpsched.site.admission import LimitedDecision, decide_within
+from cpsched.site.admission import LimitCompliantDecision, decide_within
 from cpsched_bridge.cycle.cluster_state_builder import cluster_state_of
 from cpsched_bridge.cycle.decision_deadline import ask
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import InvalidSetting, PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
-from cpsched_bridge.store.ledger import Entry
+from cpsched_bridge.store.ledger import LedgerEntry
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 
 FALLBACK = "fallback"
@@ -44,7 +44,7 @@ class VerifiedDecider:
         dispatcher = self.policy.dispatcher
         return dispatcher.waits_for() if isinstance(dispatcher, IsolatedDispatcher) else None
 
-    def decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+    def decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
         """Fill the report's snapshot, pending jobs, decision and starts.
 
         Raise `PolicyFailure` if the policy raises, exceeds its time limit, returns no valid decision, or decides what
@@ -57,7 +57,7 @@ class VerifiedDecider:
             report.decision, report.starts = None, {}
             raise
 
-    def _decide(self, seen: Observation, entries: Mapping[int, Entry], report: CycleReport) -> None:
+    def _decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
         with record_duration(report, "decide", self.pace):
             scene = cluster_state_of(seen, entries, report.mode == "control")
             if self.power is not None:
@@ -86,7 +86,7 @@ class VerifiedDecider:
             raise PolicyFailure("rule_broken", "a job is started twice")
         report.decision, report.starts = decision, starts
 
-    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitedDecision, object]:
+    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
         """Return the decision within the site's limits, and the policy's memory before; starting jobs count as running.
 
         A policy that is asked twice may change in between: the memory is that before the returned decision.

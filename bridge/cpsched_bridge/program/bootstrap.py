@@ -27,7 +27,7 @@ from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
 from cpsched_bridge.cycle.real_clock import RealClock
-from cpsched_bridge.cycle.startup import Seldom, Startup, Step, Teller
+from cpsched_bridge.cycle.startup import BridgeStartup, Step, Teller, ThrottledProgressReporter
 from cpsched_bridge.cycle.verified_decision import require_resources
 from cpsched_bridge.effective_config import EffectiveConfig, effective_config, with_adapter_defaults
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
@@ -37,7 +37,7 @@ from cpsched_bridge.program.background import run_in_background
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import bridge_identity, forecast_state
 from cpsched_bridge.store.boost_ledger import BoostLedger
-from cpsched_bridge.store.corruption import CorruptContent
+from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import (
     advice_path,
@@ -52,13 +52,13 @@ from cpsched_bridge.store.state_paths import (
     pause_file,
 )
 from cpsched_bridge.telemetry import forecast_memory
-from cpsched_bridge.telemetry.cycle_follower import WatchContext
+from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from cpsched_sim import kernel_warm_up
-from cpsched_sim.files import read_json
+from cpsched_sim.file_io import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 SHARED = "shared"
@@ -92,7 +92,7 @@ def adapter_of(words: str) -> Adapter:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenAdapter:
+class ConfiguredAdapter:
     """The configured adapter, with its options and capabilities."""
 
     adapter: Adapter
@@ -100,7 +100,7 @@ class ChosenAdapter:
     can: Capabilities
 
 
-def choose_adapter(settings: Settings, where: str = "settings") -> ChosenAdapter:
+def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
     """Import the configured adapter, without connecting to the cluster. Raise `SettingsError`."""
     try:
         adapter = adapter_of(settings.adapter)
@@ -108,7 +108,7 @@ def choose_adapter(settings: Settings, where: str = "settings") -> ChosenAdapter
         raise settings.located(InvalidSetting(("adapter",), settings.adapter, str(error)), where) from error
     options = settings.adapter_options(adapter.Options, where)
     try:
-        return ChosenAdapter(adapter, options, capabilities_of(adapter, options))
+        return ConfiguredAdapter(adapter, options, capabilities_of(adapter, options))
     except RAISED as error:
         rule = f"its capabilities are unknown: {describe_exception(error)}"
         raise settings.located(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
@@ -121,7 +121,7 @@ def capabilities_of(adapter: Adapter, options: Section) -> Capabilities:
     return can
 
 
-def connect(settings: Settings, where: str = "settings", found: ChosenAdapter | None = None) -> Backend:
+def connect(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
     """Return the configured backend, of the adapter in `found` if given. Raise `SettingsError`."""
     found = found or choose_adapter(settings, where)
     try:
@@ -137,7 +137,7 @@ class PreparedPolicy:
     policy: Policy
     fallback: Policy | None
     in_force: EffectiveConfig
-    chosen: ChosenAdapter
+    chosen: ConfiguredAdapter
 
 
 def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolicy:
@@ -218,8 +218,8 @@ def _loaded(tell: Teller) -> None:
 def progress_listeners(settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None) -> list[Teller]:
     """Return the listeners for progress before the first decision: log, systemd, status, page and `/readyz`."""
     found: list[Teller] = [
-        Seldom(_log, LOG_EVERY_S, time.monotonic),
-        Seldom(beginning_file(settings).tell, 1.0, time.monotonic),
+        ThrottledProgressReporter(_log, LOG_EVERY_S, time.monotonic),
+        ThrottledProgressReporter(beginning_file(settings).tell, 1.0, time.monotonic),
         partial(_tell_systemd, systemd),
     ]
     return found if watch is None else [*found, watch.begins]
@@ -251,7 +251,7 @@ def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> I
 
 
 @contextmanager
-def refresh_forecasts(outlook: StartForecasts, path: Path) -> Iterator[None]:
+def refresh_forecasts(outlook: StartForecaster, path: Path) -> Iterator[None]:
     """Refresh the forecasts once a minute in a thread, less often if that takes long.
 
     The learned state is read from `path`, and written there every few minutes and at the end.
@@ -279,17 +279,17 @@ def refresh_forecasts(outlook: StartForecasts, path: Path) -> Iterator[None]:
         save_forecast_state(outlook, path)
 
 
-def load_forecast_state(outlook: StartForecasts, path: Path) -> None:
+def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
     """Load the learned state of forecasts. Log an unreadable file; the next write replaces it."""
     try:
         kept = forecast_state.read(path)
         if kept is not None:
             outlook.recall(forecast_memory.memory_from_json(kept))
-    except (OSError, CorruptContent) as error:
+    except (OSError, CorruptFileContent) as error:
         structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: forecasts start empty")
 
 
-def save_forecast_state(outlook: StartForecasts, path: Path) -> None:
+def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
     """Write the learned state of forecasts. A failure does not end the bridge."""
     try:
         kept = outlook.kept()
@@ -299,9 +299,9 @@ def save_forecast_state(outlook: StartForecasts, path: Path) -> None:
         structlog.get_logger("outlook").error("outlook_not_kept", detail=describe_failure(error))
 
 
-def watch_context(settings: Settings, backend: Backend) -> WatchContext:
+def watch_context(settings: Settings, backend: Backend) -> BridgeTelemetryContext:
     """Return what the watch shows besides cycles."""
-    return WatchContext(
+    return BridgeTelemetryContext(
         interval_s=settings.cycle.interval_s,
         journal_bytes=files_bytes(journal_path(settings)),
         ledger_bytes=files_bytes(ledger_path(settings)),
@@ -326,7 +326,7 @@ def run(settings: Settings, where: str) -> list[str]:
     try:
         pace = RealClock()
         with pace.stopped_by_signals(), make_watch(settings, backend, told) as watch:
-            startup = Startup(tellers=progress_listeners(settings, systemd, watch))
+            startup = BridgeStartup(tellers=progress_listeners(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not check_until_ready(
                 backend, pace, systemd, most_s, startup.tell, settings.mode

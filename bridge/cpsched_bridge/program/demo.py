@@ -26,7 +26,7 @@ from cpsched.registry import DISPATCHERS
 from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedPace, EventPace, ManualClock
+from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedEventClock, EventDrivenClock, ManualClock
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle_report import CycleReport
@@ -76,15 +76,15 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
             return 130
         site, twin = sites(jobs, seed)
         out.print(f"{many(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
-        pace = AcceleratedPace(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
-        view = LiveView(dispatcher, site, twin, endpoint.url)
+        pace = AcceleratedEventClock(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
+        view = DemoLiveView(dispatcher, site, twin, endpoint.url)
         if sys.stdout.isatty() and out.is_terminal and not out.is_dumb_terminal:
             with Live(
                 get_renderable=lambda: view.picture(out.size), console=out, auto_refresh=False, screen=True
             ) as live:
-                ended = bridge_run(policy, site, pace, (watch, view, Sometimes(live.refresh, DRAW_S)))
+                ended = bridge_run(policy, site, pace, (watch, view, ThrottledCallback(live.refresh, DRAW_S)))
         else:
-            lines = Sometimes(lambda: out.print(view.line(), highlight=False, soft_wrap=True), LINE_S)
+            lines = ThrottledCallback(lambda: out.print(view.line(), highlight=False, soft_wrap=True), LINE_S)
             ended = bridge_run(policy, site, pace, (watch, view, lines))
     finally:
         endpoint.close()
@@ -128,7 +128,7 @@ def verdict(dispatcher: str, ours: list[int], twins: list[int]) -> str:
 def _rehearsed(policy: PolicySpec, seed: int) -> bool:
     """Let both sites decide a few times, so that kernels are compiled before the show. False: stopped by the user."""
     site, twin = sites(REHEARSED_JOBS, seed)
-    if not bridge_run(policy, site, EventPace(site), ()):
+    if not bridge_run(policy, site, EventDrivenClock(site), ()):
         return False
     twin.advance(site.now_s)
     return True
@@ -162,7 +162,7 @@ def _endpoint(watch: StatusApplication) -> HttpServer:
         return HttpServer(app, settings.host, 0)
 
 
-def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners: tuple[Listener, ...]) -> bool:
+def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]) -> bool:
     """Run a bridge in control of `site` until its pace ends. Return False if a signal ended it."""
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
@@ -181,7 +181,7 @@ def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventPace, listeners
 
 
 @dataclass(slots=True)
-class LiveView:
+class DemoLiveView:
     """The live view: takes in the bridge's cycles and moves the twin's site to the same second."""
 
     name: str
@@ -246,7 +246,7 @@ class LiveView:
 
 
 @dataclass(slots=True)
-class Sometimes:
+class ThrottledCallback:
     """Calls `act` after a cycle, at most every `every_s` seconds: showing must not cost more than what is shown."""
 
     act: Callable[[], object]

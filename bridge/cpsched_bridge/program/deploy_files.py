@@ -19,7 +19,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class DeployFile:
+class DeploymentFile:
     """A file with its source and its place on the administrator's machine."""
 
     source: str
@@ -35,9 +35,9 @@ class DeployFile:
 
 _PAGES = "/usr/share/doc/cpsched/"
 
-FILES: tuple[DeployFile, ...] = (
+FILES: tuple[DeploymentFile, ...] = (
     *(
-        DeployFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
+        DeploymentFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
         for page, purpose in (
             ("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
             ("operate", "What each symptom and alert means, and what to do."),
@@ -49,105 +49,105 @@ FILES: tuple[DeployFile, ...] = (
             ("why-is-my-job-waiting", "For the users of the cluster."),
         )
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/bridge.example.yaml",
         "bridge.yaml",
         "/etc/cpsched/bridge.yaml",
         "The bridge's settings, each with its default and meaning.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/bridge.pbs.example.yaml",
         "bridge.pbs.yaml",
         "/etc/cpsched/bridge.yaml, with PBS",
         "The same for PBS, with each option of its adapter.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-bridge.service",
         "systemd/cpsched-bridge.service",
         "/etc/systemd/system/",
         "The bridge as a service.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-deadman.service",
         "systemd/cpsched-deadman.service",
         "/etc/systemd/system/",
         "One check of the bridge's heartbeat.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-deadman-pbs.service",
         "systemd/cpsched-deadman-pbs.service",
         "/etc/systemd/system/cpsched-deadman.service, with PBS",
         "The same for PBS: opens the queues when the heartbeat stops.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-bridge-pbs.conf",
         "systemd/cpsched-bridge-pbs.conf",
         "/etc/systemd/system/cpsched-bridge.service.d/pbs.conf, with PBS",
         "Permissions that PBS commands need in the bridge's service.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-deadman.timer",
         "systemd/cpsched-deadman.timer",
         "/etc/systemd/system/",
         "Runs that check every 30 s.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-tune.service",
         "systemd/cpsched-tune.service",
         "/etc/systemd/system/",
         "Report which settings would have been best in the last weeks; change nothing.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-tune.timer",
         "systemd/cpsched-tune.timer",
         "/etc/systemd/system/",
         "Runs that report once a week.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/systemd/cpsched-deadman",
         "cpsched-deadman",
         "/usr/local/sbin/",
         "The dead-man script: releases held jobs to Slurm when the heartbeat stops.",
         0o755,
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/slurm/job_submit.lua",
         "job_submit.lua",
         "/etc/slurm/job_submit.lua, on the host of slurmctld",
         "The submit plugin: new jobs arrive held and marked. For control mode only.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/prometheus/scrape.example.yaml",
         "prometheus/scrape.example.yaml",
         "prometheus.yml, under scrape_configs",
         "Scrape configuration for the bridge.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/prometheus/alerts.yaml",
         "prometheus/alerts.yaml",
         "a file in rule_files of prometheus.yml",
         "Alert rules.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/prometheus/rules.yaml",
         "prometheus/rules.yaml",
         "next to the alert rules",
         "Recording rules that alerts and dashboards share.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/prometheus/prometheus.yml",
         "prometheus/prometheus.yml",
         "/etc/prometheus/, if there is no Prometheus yet",
         "A complete Prometheus for the bridge's host.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/prometheus/alertmanager.yml",
         "prometheus/alertmanager.yml",
         "/etc/prometheus/, if there is no Alertmanager yet",
         "One message per fault; add your own receivers.",
     ),
     *(
-        DeployFile(
+        DeploymentFile(
             f"deploy/grafana/dashboards/{name}.json",
             f"grafana/dashboards/{name}.json",
             "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*",
@@ -159,19 +159,19 @@ FILES: tuple[DeployFile, ...] = (
             ("cpsched-predictions", "Dashboard: predictions and expected starts."),
         )
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/grafana/provisioning/datasources/cpsched.yaml",
         "grafana/provisioning/datasources/cpsched.yaml",
         "/etc/grafana/provisioning/datasources/",
         "Grafana's Prometheus data source; CPSCHED_PROMETHEUS_URL is its address.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/grafana/provisioning/dashboards/cpsched.yaml",
         "grafana/provisioning/dashboards/cpsched.yaml",
         "/etc/grafana/provisioning/dashboards/",
         "Grafana's folder of dashboards.",
     ),
-    DeployFile(
+    DeploymentFile(
         "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",
         "nowhere: an example",
@@ -213,7 +213,7 @@ def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str
         yield f"{'replaced' if name in present else 'wrote':9}  {path}"
 
 
-def content_of(file: DeployFile) -> bytes:
+def content_of(file: DeploymentFile) -> bytes:
     """Return the content to write."""
     content = _source(file).read_bytes()
     if not file.source.endswith(".md"):
@@ -243,7 +243,7 @@ def _put(path: Path, content: bytes, mode: int) -> None:
         raise SettingsError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _source(file: DeployFile) -> Path:
+def _source(file: DeploymentFile) -> Path:
     """Return the installed file, or the file in the clone."""
     installed = _PACKAGE / "deployment" / file.source
     return installed if installed.exists() else _PACKAGE.parents[1] / file.source

@@ -14,14 +14,14 @@ from cpsched.markup import Markup, tag
 from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.web.page import gantt_chart
-from cpsched_bridge.web.page.gantt_chart import DrawnWindow
-from cpsched_bridge.web.page_schema import Bar, Chart
+from cpsched_bridge.web.page.gantt_chart import GanttWindow
+from cpsched_bridge.web.page_schema import GanttBar, GanttChartView
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.files import write_atomically
+from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_lines import lines_of
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.result_files import check_new
-from cpsched_sim.simulation import ReplaySetup, Simulation, run
+from cpsched_sim.simulation import ReplayPolicySetup, Simulation, run
 from cpsched_sim.watchdog import LIMIT_S, watched
 from cpsched_sim.workloads.load import load
 
@@ -36,7 +36,7 @@ class FinishedSchedule:
 
     title: str
     node_names: Sequence[str]
-    bars: Sequence[Bar]
+    bars: Sequence[GanttBar]
     """Users of the jobs that ran."""
     from_s: int
     """Time of the first submission."""
@@ -52,7 +52,7 @@ def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_
     if is_schedule(path):
         return read(path)
     with watched(LIMIT_S) as patient:
-        setup = ReplaySetup(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
+        setup = ReplayPolicySetup(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
         workload = load(path, system, max_jobs=max_jobs, progress=patient.reset)
         return of_simulation(run(workload, setup, patient.reset))
 
@@ -119,8 +119,8 @@ class _Row:
         return name, int(units)
 
 
-def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> Bar:
-    return Bar.model_construct(
+def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> GanttBar:
+    return GanttBar.model_construct(
         id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes)
     )
 
@@ -153,8 +153,8 @@ def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: st
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
     check_out(out)
     bars = [bar for bar in found.bars if bar.begin_s < to_s and bar.end_s > from_s]
-    chart = Chart(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
-    window = DrawnWindow(from_s, to_s, 0, len(found.node_names), live=False)
+    chart = GanttChartView(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
+    window = GanttWindow(from_s, to_s, 0, len(found.node_names), live=False)
     title = f"{found.title}: {many(len(bars), 'job')} on {many(len(found.node_names), 'node')}"
     drawing = gantt_chart.draw(chart, window, alone=True, title=title)
     write_atomically(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")

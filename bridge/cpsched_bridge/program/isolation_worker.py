@@ -21,9 +21,15 @@ from cpsched.model.job_table import PlacementPool, read_only_view
 from cpsched.registry import DISPATCHERS
 from cpsched.traceback_origin import plugin_source_location
 from cpsched_bridge.child_processes import enter_child
-from cpsched_bridge.cycle.isolation_client import DecideRequest, DecideResponse, EndedJobs, Init, Progress
+from cpsched_bridge.cycle.isolation_client import (
+    DecideRequest,
+    DecideResponse,
+    EndedJobsMessage,
+    WorkerInit,
+    WorkerProgress,
+)
 from cpsched_sim import kernel_warm_up
-from cpsched_sim.files import read_json
+from cpsched_sim.file_io import read_json
 
 
 def writable(array: IntArray) -> IntArray:
@@ -61,12 +67,14 @@ class SnapshotAssembler:
         )
 
 
-def answer(dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobs) -> DecideResponse:
+def answer(
+    dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobsMessage
+) -> DecideResponse:
     """Return the response to one message. An exception of the dispatcher becomes text."""
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.snapshot_of(question)
     try:
-        _know(dispatcher, message if isinstance(message, EndedJobs) else message.known)
+        _know(dispatcher, message if isinstance(message, EndedJobsMessage) else message.known)
         decision = None
         if snapshot is not None and question is not None:
             began_s = time.perf_counter()
@@ -81,22 +89,22 @@ def answer(dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideReq
         return DecideResponse(failure=describe_exception(error) + (f" ({place})" if place else ""))
 
 
-def _know(dispatcher: Dispatcher, known: EndedJobs) -> None:
+def _know(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
     if known.memory is not None:
         dispatcher.recall(known.memory)
     for ended in known.lessons:
         dispatcher.learn(ended)
 
 
-def start_dispatcher(begins: Init, channel: Connection[Any, Any]) -> Dispatcher:
+def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
     """Build the dispatcher, after compiling every kernel that it or the bridge needs. Report progress."""
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
     for module in begins.modules:
         with contextlib.suppress(ImportError):  # then the bridge compiles its kernels
             importlib.import_module(module)
-    kernel_warm_up.load_all_kernels(lambda words: channel.send(Progress(words)))
-    channel.send(Progress())
+    kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerProgress(words)))
+    channel.send(WorkerProgress())
     return dispatcher
 
 

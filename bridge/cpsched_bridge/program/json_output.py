@@ -18,8 +18,8 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, JobRecord, UnscheduledJob, is_id
-from cpsched_bridge.store.ledger import KEPT, Entry, State
+from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, JournalJobRecord, UnscheduledJob, is_id
+from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import kind_of, text_of
 from cpsched_bridge.web.explain import behind_its_array
@@ -31,20 +31,20 @@ Values = dict[str, Any]
 
 
 @dataclass(slots=True)
-class JobFacts:
+class RecordedJobFacts:
     """Everything that ledger and journal contain on one job, and the errors of unreadable files."""
 
     job_id: int = -1
-    entry: Entry | None = None
+    entry: LedgerEntry | None = None
     ran_s: int | None = None
     """When the ledger last recorded it as running."""
     record: RoundRecord | None = None
     """The last round."""
-    past: JobRecord | None = None
+    past: JournalJobRecord | None = None
     aside: UnscheduledJob | None = None
     advised: tuple[int, int] | None = None
     """The last boost sent to the cluster, and its time."""
-    events: list[Event] = field(default_factory=list)
+    events: list[JournalEvent] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     @property
@@ -58,15 +58,17 @@ class JobFacts:
         return self.record is not None and any(each.job.id == self.job_id for each in self.record.running)
 
 
-def job_facts(text: str, settings: Settings) -> JobFacts:
+def job_facts(text: str, settings: Settings) -> RecordedJobFacts:
     """Collect the facts of the job with this name. Raise `UnknownJob` if there are none."""
-    found, behind = JobFacts(), ""
+    found, behind = RecordedJobFacts(), ""
     try:
         with state_paths.opened_ledger(settings, read_only=True) as ledger:
             found.entry = next((e for e in ledger.entries() if text in (str(e.job_id), e.label)), None)
             if found.entry is not None:
                 history = ledger.history(found.entry.job_id)
-                found.ran_s = next((at_s for at_s, _, _, after, _ in reversed(history) if after == State.RUNNING), None)
+                found.ran_s = next(
+                    (at_s for at_s, _, _, after, _ in reversed(history) if after == LedgerState.RUNNING), None
+                )
     except BridgeError as error:
         found.unreadable.append(str(error))
     try:
@@ -80,7 +82,7 @@ def job_facts(text: str, settings: Settings) -> JobFacts:
     return found
 
 
-def _look_up(found: JobFacts, text: str, journal: Journal, settings: Settings) -> str:
+def _look_up(found: RecordedJobFacts, text: str, journal: Journal, settings: Settings) -> str:
     """Add the journal's facts. Return why a pending array task is not in the observation, if that is so."""
     found.job_id = job_id_of(text, journal, found.entry)
     found.record = journal.read(journal.last_round) if journal.lines(1) else None
@@ -97,7 +99,7 @@ def _look_up(found: JobFacts, text: str, journal: Journal, settings: Settings) -
     return behind_its_array(text, [found.record.name_of(job.id) for job in found.record.queue])
 
 
-def job_id_of(text: str, journal: Journal, entry: Entry | None = None) -> int:
+def job_id_of(text: str, journal: Journal, entry: LedgerEntry | None = None) -> int:
     """Return the number of the job with this name in the ledger, the last round, or earlier; -1 if none."""
     if entry is not None:
         return entry.job_id
@@ -189,7 +191,7 @@ def _nodes(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
-def _event(event: Event, name_of: Callable[[int], str]) -> Values:
+def _event(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
     return asdict(event) | {"label": None if event.job_id is None else name_of(event.job_id)}
 
 

@@ -20,7 +20,7 @@ from cpsched_bridge.effective_config import as_yaml
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
-from cpsched_sim.files import read_json
+from cpsched_sim.file_io import read_json
 
 SHIPPED_WATCHDOG_S = 120.0
 """`WatchdogSec` of deploy/systemd/cpsched-bridge.service."""

@@ -19,16 +19,16 @@ from cpsched.model import Cluster, Placement
 from cpsched_bridge.effective_config import EffectiveConfig, as_yaml
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import UNKNOWN_NODES, Check
-from cpsched_bridge.program.json_output import JobFacts, job_facts, job_id_of
+from cpsched_bridge.program.json_output import RecordedJobFacts, job_facts, job_id_of
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF, Event, RoundLine, UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, Entry, State
+from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, RoundSummary, UnscheduledJob
+from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.web.explain import because, explain, view_of_round
-from cpsched_bridge.web.page_schema import QueuedJob
+from cpsched_bridge.web.page_schema import QueuedJobView
 from cpsched_sim.cli_shell import echo_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _CLOCK_TOLERANCE_S = 2.0
 """Tolerance for times in the future: rounding and small clock corrections."""
 
 
-class LiteralConsole(Console):
+class LiteralTextConsole(Console):
     """A console without markup: users name their jobs `[red]`, `:bomb:` or worse.
 
     Control characters and line breaks are shown escaped.
@@ -53,8 +53,8 @@ class LiteralConsole(Console):
 
 def console() -> Console:
     """Return standard output; lines are broken only on a terminal."""
-    found = LiteralConsole(highlight=False)
-    return found if found.is_terminal else LiteralConsole(highlight=False, width=_UNBROKEN)
+    found = LiteralTextConsole(highlight=False)
+    return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_UNBROKEN)
 
 
 def where(placement: Placement, cluster: Cluster) -> str:
@@ -73,7 +73,7 @@ def table(*columns: str, title: str = "") -> Table:
     return found
 
 
-def print_rounds(lines: Sequence[RoundLine]) -> None:
+def print_rounds(lines: Sequence[RoundSummary]) -> None:
     """`cpsched journal list`."""
     found = table("round", "time (UTC)", "cluster s", "mode", "queued", "running", "starts", "path")
     for line in lines:
@@ -111,7 +111,7 @@ def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
     if record.explained or record.failure:
         return record, ""
     from cpsched_bridge.store.round_replay import replay_round
-    from cpsched_sim.files import read_json
+    from cpsched_sim.file_io import read_json
 
     again = replay_round(record, read_json)
     if not again.same:
@@ -129,7 +129,7 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
     out.print(jobs)
 
 
-def _decision(job: QueuedJob, record: RoundRecord) -> str:
+def _decision(job: QueuedJobView, record: RoundRecord) -> str:
     behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.name_of)})" if job.behind else ""
     waits = job.reason is not None and job.expected_s is not None
     expected = f"; expected in {span(job.expected_s - record.now_s)}" if waits and job.expected_s is not None else ""
@@ -139,7 +139,7 @@ def _decision(job: QueuedJob, record: RoundRecord) -> str:
 def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
     """Decide recorded rounds again, one at a time."""
     from cpsched_bridge.store.round_replay import replay_round
-    from cpsched_sim.files import read_json
+    from cpsched_sim.file_io import read_json
 
     return (replay_round(journal.read(number), read_json) for number in numbers)
 
@@ -179,7 +179,7 @@ def print_why(text: str, settings: Settings) -> None:
     _print_events(out, found.events, lambda _: text)
 
 
-def _explained(found: JobFacts) -> list[str]:
+def _explained(found: RecordedJobFacts) -> list[str]:
     record, past, lines = found.record, found.past, list[str]()
     if record is not None:
         answer = explain(view_of_round(record, past, found.aside), str(found.job_id))
@@ -195,7 +195,7 @@ def _explained(found: JobFacts) -> list[str]:
     return lines
 
 
-def _why_advised(found: JobFacts, settings: Settings) -> list[str]:
+def _why_advised(found: RecordedJobFacts, settings: Settings) -> list[str]:
     """In advise mode, state that the cluster's scheduler decides, and the job's last boost if known."""
     if settings.mode != "advise" or not found.queued:
         return []
@@ -205,17 +205,17 @@ def _why_advised(found: JobFacts, settings: Settings) -> list[str]:
     return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
-def _why_entry(entry: Entry | None, ran_s: int | None) -> list[str]:
+def _why_entry(entry: LedgerEntry | None, ran_s: int | None) -> list[str]:
     if entry is None:
         return []
     failures = f", {many(entry.failures, 'failed attempt')}" if entry.failures else ""
     leave = f"; not taken again: {entry.leave}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
-    seen = f", seen running at {instant(ran_s)}" if ran_s is not None and entry.state is not State.RUNNING else ""
+    seen = f", seen running at {instant(ran_s)}" if ran_s is not None and entry.state is not LedgerState.RUNNING else ""
     return [f"ledger: {entry.state} since {instant(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
 
 
-def _print_events(out: Console, events: Sequence[Event], name_of: Callable[[int], str] = str) -> None:
+def _print_events(out: Console, events: Sequence[JournalEvent], name_of: Callable[[int], str] = str) -> None:
     for event in events:
         job = f" job {name_of(event.job_id)}" if event.job_id is not None else ""
         out.print(f"{clock(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.cycle_report import Event
-from cpsched_bridge.store.corruption import CorruptContent, is_corruption, reading_content, row_checksum
+from cpsched_bridge.cycle_report import CycleEvent
+from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, reading_content, row_checksum
 from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows_of, was_replaced
 
 REMEMBERED = 8
@@ -43,7 +43,7 @@ class BoostLedger:
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
-        self.mishaps: list[Event] = []
+        self.mishaps: list[CycleEvent] = []
         """Events of the file that are still to be reported."""
         self._path, self._durable = path, durable
         self._db: sqlite3.Connection | None = None
@@ -52,7 +52,7 @@ class BoostLedger:
         try:
             if path.exists():
                 self._by_id = dict(map(_advised, rows_of(path, _ROWS)))
-        except (sqlite3.Error, CorruptContent, UnicodeDecodeError) as error:
+        except (sqlite3.Error, CorruptFileContent, UnicodeDecodeError) as error:
             if not is_corruption(error) and "no such table" not in str(error):
                 raise
             self._set_aside(error)
@@ -67,7 +67,9 @@ class BoostLedger:
                 if path.exists():
                     book._by_id = dict(map(_advised, rows_of(path, _ROWS)))
             except Exception as error:  # whatever can be removed is removed
-                book.mishaps.append(Event("advice_unreadable", f"{path}: {error}: the owners of boosts are unknown"))
+                book.mishaps.append(
+                    CycleEvent("advice_unreadable", f"{path}: {error}: the owners of boosts are unknown")
+                )
         return book
 
     @property
@@ -89,7 +91,7 @@ class BoostLedger:
             entries[id] = BoostedJob(told[-REMEMBERED:], now_s)
         try:
             self._write(entries)
-        except (sqlite3.Error, CorruptContent, UnicodeDecodeError) as error:
+        except (sqlite3.Error, CorruptFileContent, UnicodeDecodeError) as error:
             if not is_corruption(error):
                 raise
             self._close()
@@ -135,7 +137,7 @@ class BoostLedger:
         aside = move_aside(self._path)
         name = aside.name if aside is not None else "nothing"
         lost = "" if self._by_id else ": boosts on jobs now count as another actor's"
-        self.mishaps.append(Event("advice_damaged", f"{self._path}: {error}; moved to {name}{lost}"))
+        self.mishaps.append(CycleEvent("advice_damaged", f"{self._path}: {error}; moved to {name}{lost}"))
 
     def _close(self) -> None:
         db, self._db = self._db, None
@@ -150,9 +152,9 @@ def _row(id: int, each: BoostedJob) -> tuple[Any, ...]:
 
 
 def _advised(row: tuple[Any, ...]) -> tuple[int, BoostedJob]:
-    """Return an entry of a row. Raise `CorruptContent` if it is invalid."""
+    """Return an entry of a row. Raise `CorruptFileContent` if it is invalid."""
     with reading_content(f"job {row[0]!r:.20}"):
         id, points, since_s, seal = row
         if seal != row_checksum((id, points, since_s)):
-            raise CorruptContent("the checksum does not match")
+            raise CorruptFileContent("the checksum does not match")
         return int(id), BoostedJob(tuple(map(int, json.loads(points))), int(since_s))

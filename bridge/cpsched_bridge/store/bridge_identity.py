@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from cpsched_bridge.ports import Lease
-from cpsched_bridge.store.corruption import CorruptContent, read_head, reading_content
+from cpsched_bridge.store.corruption import CorruptFileContent, read_head, reading_content
 from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 NAME = "bridge-id"
@@ -40,7 +40,7 @@ def known_bridge_name(state_dir: Path) -> str | None:
         with reading_content():
             found = json.loads(read_head(path, _LONGEST))
             return str(found["bridge"]) if found["made"] == _place(path, path.stat().st_ino) else None
-    except (OSError, CorruptContent):
+    except (OSError, CorruptFileContent):
         return None
 
 

@@ -39,14 +39,14 @@ DATES_S = (-62_135_596_800, 253_402_300_799)
 """Seconds with a date, as Unix time: the years 1 to 9999."""
 
 
-class CorruptContent(ValueError):
+class CorruptFileContent(ValueError):
     """A file's content is invalid; the message states why."""
 
 
 def is_corruption(error: BaseException) -> bool:
     """Whether an error means a damaged file; a full disk or a lock does not."""
     if not isinstance(error, sqlite3.Error):  # SQLite errors that quote the file's bytes have no text
-        return isinstance(error, CorruptContent | UnicodeDecodeError)
+        return isinstance(error, CorruptFileContent | UnicodeDecodeError)
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:  # raised by Python's module for a wrong call
         return False
@@ -55,20 +55,20 @@ def is_corruption(error: BaseException) -> bool:
 
 @contextmanager
 def reading_content(what: object = "") -> Iterator[None]:
-    """Convert any error caused by a file's content into `CorruptContent`, prefixed with `what`."""
+    """Convert any error caused by a file's content into `CorruptFileContent`, prefixed with `what`."""
     try:
         yield
     except sqlite3.Error as error:
         if not is_corruption(error):
             raise
-        raise CorruptContent(_words(what, error)) from error
+        raise CorruptFileContent(_words(what, error)) from error
     except _OF_CONTENT as error:
-        raise CorruptContent(_words(what, error)) from error
+        raise CorruptFileContent(_words(what, error)) from error
 
 
 def _words(what: object, error: Exception) -> str:
     """Return `error` as a line of limited length, for Python's errors with the type: `KeyError: 'x'` prints `'x'`."""
-    said = str(error) if isinstance(error, sqlite3.Error | CorruptContent) else f"{type(error).__name__}: {error}"
+    said = str(error) if isinstance(error, sqlite3.Error | CorruptFileContent) else f"{type(error).__name__}: {error}"
     said = said[:_LONGEST_WORDS].encode("utf-8", "backslashreplace").decode()
     return f"{what}: {said}" if what != "" else said
 
@@ -86,7 +86,7 @@ def read_head(path: Path, most: int) -> bytes:
 
 
 def require_file(path: Path, follow: bool = True) -> None:
-    """Raise `CorruptContent` if a folder, a pipe or a device replaces the file; a missing file is no damage.
+    """Raise `CorruptFileContent` if a folder, a pipe or a device replaces the file; a missing file is no damage.
 
     `follow`: check the target of a symbolic link. A link without target may lead to a disk that is not mounted yet.
     """
@@ -95,7 +95,7 @@ def require_file(path: Path, follow: bool = True) -> None:
     except OSError:
         return
     if not stat.S_ISREG(kind):
-        raise CorruptContent(f"{path.name} is not a file")
+        raise CorruptFileContent(f"{path.name} is not a file")
 
 
 def add_checksum(data: bytes) -> bytes:
@@ -104,9 +104,9 @@ def add_checksum(data: bytes) -> bytes:
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Return the data of `add_checksum`. Raise `CorruptContent` if the checksum does not match."""
+    """Return the data of `add_checksum`. Raise `CorruptFileContent` if the checksum does not match."""
     if not isinstance(data, bytes) or add_checksum(data[_SEAL_BYTES:]) != data:
-        raise CorruptContent("the checksum does not match")
+        raise CorruptFileContent("the checksum does not match")
     return data[_SEAL_BYTES:]
 
 
@@ -116,7 +116,7 @@ def row_checksum(values: Iterable[object]) -> int:
 
 
 def rows_as(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
-    """Return rows as values of the dataclass `kind`, by its fields in order. Raise `CorruptContent` if invalid.
+    """Return rows as values of the dataclass `kind`, by its fields in order. Raise `CorruptFileContent` if invalid.
 
     SQLite stores any type in any column. A field whose name ends in `_s` is a time with a date, or a duration.
     """
@@ -127,7 +127,7 @@ def _checked(kind: type, row: Sequence[Any]) -> Sequence[Any]:
     for (name, types), value in zip(_columns(kind), row, strict=True):
         least, most = DATES_S if name.endswith("_s") else (-MOST, MOST)
         if type(value) not in types or (isinstance(value, int | float) and not least <= value <= most):
-            raise CorruptContent(_words(name, ValueError(f"{value!r:.60}")))
+            raise CorruptFileContent(_words(name, ValueError(f"{value!r:.60}")))
     return row
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.store.corruption import (
-    CorruptContent,
+    CorruptFileContent,
     add_checksum,
     read_head,
     reading_content,
@@ -37,17 +37,17 @@ def write(path: Path, kept: Any) -> None:
 
 
 def read(path: Path) -> Any:
-    """Return the stored state; None without a file. Raise `CorruptContent` and `OSError`."""
+    """Return the stored state; None without a file. Raise `CorruptFileContent` and `OSError`."""
     require_file(path)
     try:
         packed = read_head(path, MOST_BYTES + 1)
     except FileNotFoundError:
         return None
     if len(packed) > MOST_BYTES:
-        raise CorruptContent(f"it is longer than {MOST_BYTES:,} bytes")
+        raise CorruptFileContent(f"it is longer than {MOST_BYTES:,} bytes")
     with reading_content():
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(verify_checksum(packed), MOST_UNPACKED)
         if unpacking.unconsumed_tail or not unpacking.eof:
-            raise CorruptContent("does not end where it should")
+            raise CorruptFileContent("does not end where it should")
         return json.loads(text)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.cycle_report import STOPPED, CycleReport, Event
+from cpsched_bridge.cycle_report import STOPPED, CycleEvent, CycleReport
 from cpsched_bridge.errors import CorruptFile
-from cpsched_bridge.store.corruption import CorruptContent, add_checksum, is_corruption, reading_content
+from cpsched_bridge.store.corruption import CorruptFileContent, add_checksum, is_corruption, reading_content
 from cpsched_bridge.store.journal_reader import IN_ORDER, JournalReader, UnscheduledJob
-from cpsched_bridge.store.json_deltas import SeriesWriter, text_of
-from cpsched_bridge.store.round_records import JobRows, cluster_to_json, failure_to_json, key_of, round_to_json
+from cpsched_bridge.store.json_deltas import JsonDeltaWriter, text_of
+from cpsched_bridge.store.round_records import JobRowEncoder, cluster_to_json, failure_to_json, key_of, round_to_json
 from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, storable, was_replaced
 
 FORMAT = 3
@@ -72,7 +72,7 @@ class Journal(JournalReader):
         self, path: Path | str, max_mib: float = 2048.0, read_only: bool = False, keep_days: float = 30.0
     ) -> None:
         self._path = path
-        self.mishaps: list[Event] = []
+        self.mishaps: list[CycleEvent] = []
         """Events of the file that are still to be reported."""
         if read_only:
             super().__init__(connect(path, durable=False, read_only=True))
@@ -107,7 +107,7 @@ class Journal(JournalReader):
                     db.close()
                     raise
                 db.close()
-        except CorruptContent as error:
+        except CorruptFileContent as error:
             words = str(error)
         return self._anew(why, words, before)
 
@@ -118,9 +118,9 @@ class Journal(JournalReader):
         """
         if aside := move_aside(Path(self._path), why):
             kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
-            self.mishaps.append(Event(kind, f"{self._path}: {words}; moved to {aside.name}, started a new file"))
+            self.mishaps.append(CycleEvent(kind, f"{self._path}: {words}; moved to {aside.name}, started a new file"))
         elif not again:
-            self.mishaps.append(Event("journal_gone", f"{self._path}: {words}; started a new file"))
+            self.mishaps.append(CycleEvent("journal_gone", f"{self._path}: {words}; started a new file"))
         db = self._connected()
         try:
             db.executescript(SCHEMA)
@@ -175,8 +175,8 @@ class Journal(JournalReader):
         """Let the next round start a segment."""
         self._segment: int | None = None
         self._left = self._room = 0
-        self._jobs = JobRows()
-        self._happened, self._explained = SeriesWriter(), SeriesWriter()
+        self._jobs = JobRowEncoder()
+        self._happened, self._explained = JsonDeltaWriter(), JsonDeltaWriter()
         self._policy: PolicySpec | None = None
         self._cluster: Cluster | None = None
         self._cluster_key = ""
@@ -275,7 +275,7 @@ class Journal(JournalReader):
             ],
         )
 
-    def write_events(self, at_unix_s: float, number: int, happenings: Iterable[Event]) -> None:
+    def write_events(self, at_unix_s: float, number: int, happenings: Iterable[CycleEvent]) -> None:
         """Write the events of a round, with or without a decision."""
         rows = [(at_unix_s, number, h.kind, h.job_id, storable(h.detail)) for h in happenings]
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
@@ -284,7 +284,7 @@ class Journal(JournalReader):
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
         """Write the event that a bridge stopped, with the reasons why jobs could not be released."""
-        self.write_events(at_unix_s, number, [Event(STOPPED, "; ".join(problems) or IN_ORDER)])
+        self.write_events(at_unix_s, number, [CycleEvent(STOPPED, "; ".join(problems) or IN_ORDER)])
 
     def write_asides(self, asides: Iterable[UnscheduledJob]) -> None:
         """Write the changes in the list of jobs that are not decided on."""

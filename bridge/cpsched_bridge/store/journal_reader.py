@@ -12,13 +12,13 @@ from typing import Any
 from cpsched.model import Cluster
 from cpsched_bridge.cycle_report import STOPPED
 from cpsched_bridge.errors import CorruptFile, UnknownRound
-from cpsched_bridge.store.corruption import DATES_S, MOST, CorruptContent, reading_content, rows_as, verify_checksum
-from cpsched_bridge.store.json_deltas import SeriesReader
+from cpsched_bridge.store.corruption import DATES_S, MOST, CorruptFileContent, reading_content, rows_as, verify_checksum
+from cpsched_bridge.store.json_deltas import JsonDeltaReader
 from cpsched_bridge.store.round_records import RoundRecord, cluster_from_json, round_from_json
 
 
 @dataclass(frozen=True, slots=True)
-class RoundLine:
+class RoundSummary:
     """One round in a list."""
 
     number: int
@@ -36,7 +36,7 @@ IN_ORDER = "in order"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JournalEvent:
     """A notable event: a failed cycle, a failed start, a change of mode."""
 
     at_unix_s: float
@@ -71,7 +71,7 @@ class UnscheduledJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class JournalJobRecord:
     """A job that was seen running: its submission, start, nodes, and end, if it has ended."""
 
     job_id: int
@@ -102,7 +102,7 @@ class _Place:
 
     segment: int
     number: int
-    series: SeriesReader
+    series: JsonDeltaReader
 
 
 class JournalReader:
@@ -128,24 +128,24 @@ class JournalReader:
         with reading_content():
             (found,) = self._db.execute(query).fetchone()
             if not 0 <= found < MOST:
-                raise CorruptContent(f"{found} is not the number of a round")
+                raise CorruptFileContent(f"{found} is not the number of a round")
             return int(found)
 
-    def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundLine]:
+    def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
         """Return the newest rounds, oldest first; all if `limit` is None."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
         with reading_content():
             rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
-            return rows_as(RoundLine, rows)[::-1]
+            return rows_as(RoundSummary, rows)[::-1]
 
     def read(self, number: int) -> RoundRecord:
         """Return a round. Raise `UnknownRound`, or `CorruptFile` if it cannot be read."""
         try:
             with reading_content():
                 return self._read(number)
-        except CorruptContent as error:
+        except CorruptFileContent as error:
             self._places.clear()
             raise CorruptFile(f"round={number}: the journal is damaged there: {error}") from error
 
@@ -175,7 +175,7 @@ class JournalReader:
         """Return the value of a segment at a round; None if the table has nothing for that round."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
-            place = self._places[table] = _Place(segment, segment - 1, SeriesReader())
+            place = self._places[table] = _Place(segment, segment - 1, JsonDeltaReader())
         query = f"select round, data from {table} where round > ? and round <= ? and segment = ? order by round"
         for at, data in self._db.execute(query, (place.number, number, segment)).fetchall():
             place.series.feed(verify_checksum(data))
@@ -188,13 +188,13 @@ class JournalReader:
             self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(verify_checksum(data))))
         return self._clusters[key]
 
-    def past(self, text: str) -> JobRecord | None:
+    def past(self, text: str) -> JournalJobRecord | None:
         """Return the newest job with this id or name that was seen running, or None."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
         with reading_content():
             rows = self._db.execute(query, (text, int(text) if is_id(text) else -1, text))
-            return next(iter(rows_as(JobRecord, rows)), None)
+            return next(iter(rows_as(JournalJobRecord, rows)), None)
 
     def name_of(self, job_id: int) -> str:
         """Return a job's name for users, if the journal has it."""
@@ -213,10 +213,10 @@ class JournalReader:
                 return None
             number, at_unix_s = int(row[0]), float(row[1])
             if not DATES_S[0] <= at_unix_s <= DATES_S[1]:
-                raise CorruptContent(f"at_unix_s={at_unix_s}")
+                raise CorruptFileContent(f"at_unix_s={at_unix_s}")
             return number, at_unix_s
 
-    def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[Event]:
+    def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
         """Return the newest events, oldest first; of one job or one kind, if given."""
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
@@ -224,9 +224,9 @@ class JournalReader:
         where = f"where {' and '.join(asked)}" if asked else ""
         query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
         with reading_content():
-            return rows_as(Event, self._db.execute(query, args))[::-1]
+            return rows_as(JournalEvent, self._db.execute(query, args))[::-1]
 
-    def last_sign(self) -> Event | None:
+    def last_sign(self) -> JournalEvent | None:
         """Return the newest event, or the newest round as an event of kind `round` if that is newer, or None.
 
         An event of the newest round is newer than the round: a bridge writes its last event after it.
@@ -235,7 +235,7 @@ class JournalReader:
         lines = self.lines(limit=1)
         if not lines or (events and events[-1].round >= lines[-1].number):
             return events[-1] if events else None
-        return Event(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
+        return JournalEvent(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
 
     def size_bytes(self) -> int:
         """Return the bytes of the pages in use."""

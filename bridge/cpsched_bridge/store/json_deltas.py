@@ -149,7 +149,7 @@ def text_of(value: Json) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-class SeriesWriter:
+class JsonDeltaWriter:
     """Converts a series of values to compressed parts, each with the changes since the previous value."""
 
     def __init__(self) -> None:
@@ -163,8 +163,8 @@ class SeriesWriter:
         return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
 
-class SeriesReader:
-    """Converts the parts of a `SeriesWriter`, from the first one, back to values."""
+class JsonDeltaReader:
+    """Converts the parts of a `JsonDeltaWriter`, from the first one, back to values."""
 
     def __init__(self) -> None:
         self._decompressor = zlib.decompressobj()
@@ -172,6 +172,6 @@ class SeriesReader:
         """The value of the last part."""
 
     def feed(self, part: bytes) -> None:
-        """Read the next part. Raise `CorruptContent` if it is damaged."""
+        """Read the next part. Raise `CorruptFileContent` if it is damaged."""
         with reading_content():
             self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

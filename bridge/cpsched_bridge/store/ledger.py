@@ -17,14 +17,21 @@ from typing import Any, Literal
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import ClusterReason
-from cpsched_bridge.store.corruption import MOST, CorruptContent, is_corruption, reading_content, row_checksum, rows_as
+from cpsched_bridge.store.corruption import (
+    MOST,
+    CorruptFileContent,
+    is_corruption,
+    reading_content,
+    row_checksum,
+    rows_as,
+)
 from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows_of, storable, was_replaced
 
 
-class State(StrEnum):
+class LedgerState(StrEnum):
     """State of a job between the bridge and the cluster."""
 
     HOLDING = "holding"
@@ -47,25 +54,40 @@ class State(StrEnum):
     """Unknown to the cluster, and managed when it vanished (cancelled before it ran)."""
 
 
-KEPT = frozenset({State.HOLDING, State.HELD, State.STARTING, State.ROLLING_BACK, State.HANDING_BACK})
+KEPT = frozenset(
+    {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
+)
 """States in which the job may have a hold or a pin of the bridge; `release-all` releases these jobs."""
 
-CLOSED = frozenset({State.ENDED, State.GONE})
+CLOSED = frozenset({LedgerState.ENDED, LedgerState.GONE})
 
-_SEEN = frozenset({State.RUNNING, State.ENDED, State.GONE})
+_SEEN = frozenset({LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE})
 """Changes that the cluster may make to a job in any state."""
 
-FOLLOWS: dict[State | None, frozenset[State]] = {
-    None: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK}),
-    State.HOLDING: _SEEN | {State.HELD, State.FREE, State.HANDING_BACK},
-    State.HELD: _SEEN | {State.STARTING, State.HANDING_BACK, State.FREE},
-    State.STARTING: _SEEN | {State.HELD, State.ROLLING_BACK, State.HANDING_BACK, State.FREE},
-    State.ROLLING_BACK: _SEEN | {State.HELD, State.HANDING_BACK, State.FREE},
-    State.HANDING_BACK: _SEEN | {State.FREE, State.HELD, State.HOLDING},
-    State.FREE: _SEEN | {State.HOLDING, State.HELD, State.HANDING_BACK},
-    State.RUNNING: _SEEN - {State.RUNNING} | {State.HOLDING, State.FREE, State.HANDING_BACK},
-    State.ENDED: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.FREE}),
-    State.GONE: frozenset({State.HOLDING, State.HELD, State.HANDING_BACK, State.RUNNING, State.ENDED, State.FREE}),
+FOLLOWS: dict[LedgerState | None, frozenset[LedgerState]] = {
+    None: frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK}),
+    LedgerState.HOLDING: _SEEN | {LedgerState.HELD, LedgerState.FREE, LedgerState.HANDING_BACK},
+    LedgerState.HELD: _SEEN | {LedgerState.STARTING, LedgerState.HANDING_BACK, LedgerState.FREE},
+    LedgerState.STARTING: _SEEN
+    | {LedgerState.HELD, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK, LedgerState.FREE},
+    LedgerState.ROLLING_BACK: _SEEN | {LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.FREE},
+    LedgerState.HANDING_BACK: _SEEN | {LedgerState.FREE, LedgerState.HELD, LedgerState.HOLDING},
+    LedgerState.FREE: _SEEN | {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK},
+    LedgerState.RUNNING: _SEEN - {LedgerState.RUNNING}
+    | {LedgerState.HOLDING, LedgerState.FREE, LedgerState.HANDING_BACK},
+    LedgerState.ENDED: frozenset(
+        {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.RUNNING, LedgerState.FREE}
+    ),
+    LedgerState.GONE: frozenset(
+        {
+            LedgerState.HOLDING,
+            LedgerState.HELD,
+            LedgerState.HANDING_BACK,
+            LedgerState.RUNNING,
+            LedgerState.ENDED,
+            LedgerState.FREE,
+        }
+    ),
 }
 """Permitted transitions; a closed job may return (a requeue, a controller that had lost the job)."""
 
@@ -76,31 +98,31 @@ Cause = Literal["", "released", "held_by_administrator"]
 - `released`: the release of a start was answered, where pin and release are two commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
 """
-_CAUSES: Mapping[Cause, tuple[str, frozenset[State]]] = {
-    "released": ("released", frozenset({State.STARTING})),
+_CAUSES: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
+    "released": ("released", frozenset({LedgerState.STARTING})),
     "held_by_administrator": (
         "hold refused: is held by an administrator",
-        frozenset({State.HOLDING, State.ROLLING_BACK}),
+        frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK}),
     ),
 }
 """Spelling of a cause in the file's column of the reason, with the states that have it. Earlier versions read it."""
 _WHILE = ", while it asks for "
-"""Precedes, in the file's column `leave`, the request of the job when it was left: see `Entry.asked`."""
+"""Precedes, in the file's column `leave`, the request of the job when it was left: see `LedgerEntry.asked`."""
 
 _NAMED = 50
 """Maximum number of jobs of a damaged ledger that a message names."""
 
 
-class IllegalTransition(BridgeError):
+class IllegalLedgerTransition(BridgeError):
     """A transition that is not permitted: a bug of the bridge, not of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One job of the ledger."""
 
     job_id: int
-    state: State
+    state: LedgerState
     since_s: int
     """Cluster time of its last transition."""
     pinned: bool = False
@@ -125,16 +147,16 @@ TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
 
 - `as_decided`: the job was started where it was decided.
 - `kept_on`: the job stays held and is retried, since the cluster's own scheduler could not start it.
-- `left`: the job is left to the cluster's own scheduler for the reason in `Entry.leave`.
+- `left`: the job is left to the cluster's own scheduler for the reason in `LedgerEntry.leave`.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class LedgerTransition:
     """A new entry, and its previous state (None: the job is new)."""
 
-    before: State | None
-    entry: Entry
+    before: LedgerState | None
+    entry: LedgerEntry
     obstacle: ClusterReason | None = None
     """Why a start failed, if the reason concerns the job or its group; not a failure of the bridge."""
     failed: bool = False
@@ -143,29 +165,29 @@ class Transition:
 
     def __post_init__(self) -> None:
         if self.entry.state not in FOLLOWS[self.before] and self.entry.state != self.before:
-            raise IllegalTransition(f"job {self.entry.job_id}: {self.before} cannot become {self.entry.state}")
+            raise IllegalLedgerTransition(f"job {self.entry.job_id}: {self.before} cannot become {self.entry.state}")
 
 
 def move(
-    entry: Entry | None,
-    state: State,
+    entry: LedgerEntry | None,
+    state: LedgerState,
     now_s: int,
     why: str,
     job_id: int = 0,
     event: TransitionEvent = "",
     **changes: Any,
-) -> Transition:
+) -> LedgerTransition:
     """Return `entry` in a new state, with other changes; a new entry for `job_id` if there is none.
 
     `cause` applies only to this transition, and `asked` only with its `leave`.
     """
     if entry is None:
-        return Transition(None, Entry(job_id, state, now_s, why=why, **changes), event=event)
+        return LedgerTransition(None, LedgerEntry(job_id, state, now_s, why=why, **changes), event=event)
     changes = {"cause": "", **({"asked": ""} if "leave" in changes else {}), **changes}
-    return Transition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes), event=event)
+    return LedgerTransition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes), event=event)
 
 
-def caused(entry: Entry, state: State, now_s: int, cause: Cause) -> Transition:
+def caused(entry: LedgerEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
     """Return `entry` in a new state for one of the causes, with the reason in the file's spelling."""
     return move(entry, state, now_s, _CAUSES[cause][0], cause=cause)
 
@@ -207,7 +229,7 @@ class Ledger:
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
         self._path, self._durable = path, durable
-        self.mishaps: list[Event] = []
+        self.mishaps: list[CycleEvent] = []
         """Events of the file that are still to be reported."""
         self.whole = True
         """Whether this is the complete ledger: false if the file was damaged or missing."""
@@ -215,14 +237,16 @@ class Ledger:
         """Whether the file was moved aside and no new one could be created yet."""
         try:
             self._open(read_only)
-        except CorruptContent as error:
+        except CorruptFileContent as error:
             if read_only:
                 raise
             self._begin_anew(error)
 
     @classmethod
     def copy_of(cls, path: Path) -> Ledger:
-        """Return a ledger in memory with a file's content. Raise `sqlite3.Error`, or `CorruptContent` if invalid."""
+        """Return a ledger in memory with a file's content. Raise `sqlite3.Error`, or `CorruptFileContent` if
+        invalid.
+        """
         copy = cls(":memory:", durable=False)
         with reading_content():
             copy.take_over([_entry(row) for row in rows_of(path, _ROWS)])
@@ -250,23 +274,23 @@ class Ledger:
         return db
 
     def _look_whether_whole(self) -> None:
-        """Raise an error that means `CorruptContent` if tables or rows are missing, or pages are out of order."""
+        """Raise an error that means `CorruptFileContent` if tables or rows are missing, or pages are out of order."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
-            raise CorruptContent("it has no jobs")
+            raise CorruptFileContent("it has no jobs")
         self._db.executescript(SCHEMA)
         if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELDS:
             self._db.execute(_SEALED)
         (said,) = self._db.execute("pragma quick_check(1)").fetchone()
         if said != "ok":
-            raise CorruptContent(said)
+            raise CorruptFileContent(said)
         if lost := self._db.execute(_LOST).fetchone()[0]:
-            raise CorruptContent(f"{lost} transitions have no job")
+            raise CorruptFileContent(f"{lost} transitions have no job")
         if not 0 <= self.last_round() < MOST:
-            raise CorruptContent(f"its last round is {self.last_round()}")
+            raise CorruptFileContent(f"its last round is {self.last_round()}")
 
-    def _begin_anew(self, error: CorruptContent) -> None:
+    def _begin_anew(self, error: CorruptFileContent) -> None:
         """Move a damaged file aside, and start a new one with its valid rows."""
         rows = list(_readable_rows(Path(self._path)))
         aside = move_aside(Path(self._path))
@@ -277,9 +301,9 @@ class Ledger:
         name = aside.name if aside else "nothing"
         whole = many(len(entries), "job")
         said = f"{self._path}: {error}; moved to {name}, started a new file with the {whole} whose rows are valid"
-        self.mishaps.append(Event("ledger_damaged", said + odd))
+        self.mishaps.append(CycleEvent("ledger_damaged", said + odd))
 
-    def take_over(self, entries: Iterable[Entry]) -> None:
+    def take_over(self, entries: Iterable[LedgerEntry]) -> None:
         """Write entries unchanged, instead of those of the same jobs."""
         found = list(entries)
         with self._db:
@@ -287,11 +311,11 @@ class Ledger:
         self.reload()
 
     def reload(self) -> None:
-        """Read all entries again. Raise `sqlite3.Error`, or `CorruptContent` for an invalid row."""
+        """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` for an invalid row."""
         with reading_content():
             rows = self._db.execute(_ROWS)
-            self._entries: dict[int, Entry] = {}
-            self._in_state: dict[State | None, set[int]] = {state: set() for state in (None, *State)}
+            self._entries: dict[int, LedgerEntry] = {}
+            self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
             for row in rows:
                 self._remember(None, _entry(row))
 
@@ -308,7 +332,7 @@ class Ledger:
         if aside or not again:
             kind, where = ("ledger_damaged", f"; moved to {aside.name}") if aside else ("ledger_gone", "")
             said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written again from memory"
-            self.mishaps.append(Event(kind, said))
+            self.mishaps.append(CycleEvent(kind, said))
         db = self._connected()
         try:
             db.executescript(SCHEMA)
@@ -319,17 +343,17 @@ class Ledger:
             raise
         self._db, self._lost, self._file = db, False, file_of(self._path)
 
-    def _remember(self, before: State | None, entry: Entry) -> None:
+    def _remember(self, before: LedgerState | None, entry: LedgerEntry) -> None:
         self._in_state[before].discard(entry.job_id)
         self._in_state[entry.state].add(entry.job_id)
         self._entries[entry.job_id] = entry
 
     @property
-    def by_id(self) -> Mapping[int, Entry]:
+    def by_id(self) -> Mapping[int, LedgerEntry]:
         """Return all entries by job id; the mapping changes with the ledger."""
         return self._entries
 
-    def get(self, job_id: int) -> Entry | None:
+    def get(self, job_id: int) -> LedgerEntry | None:
         """Return the entry of a job, or None."""
         return self._entries.get(job_id)
 
@@ -338,13 +362,13 @@ class Ledger:
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
-    def entries(self, *states: State) -> list[Entry]:
+    def entries(self, *states: LedgerState) -> list[LedgerEntry]:
         """Return the entries in any of `states` (none given: all), by job id."""
-        return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or State)))]
+        return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
     def open_ids(self) -> frozenset[int]:
         """Return the ids of jobs that are not over."""
-        return frozenset().union(*(self._in_state[state] for state in State if state not in CLOSED))
+        return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED))
 
     def kept(self) -> list[int]:
         """Return the ids of jobs that may have a hold or a pin of the bridge."""
@@ -354,15 +378,16 @@ class Ledger:
         """Return the ids of jobs with a node list of the bridge."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
-    def left_pinned(self) -> list[Entry]:
+    def left_pinned(self) -> list[LedgerEntry]:
         """Return pending jobs that are pinned but no longer managed: another actor held them after the pin.
 
         If such a job is not held, `reconcile` manages it again, to release it.
         """
-        return [entry for entry in self.entries(State.FREE) if entry.pinned]
+        return [entry for entry in self.entries(LedgerState.FREE) if entry.pinned]
 
-    def record(self, transitions: Iterable[Transition], round_number: int = 0, unwritten: bool = False) -> None:
-        """Write transitions, all or none, before returning. Raise `IllegalTransition` if the ledger has another state.
+    def record(self, transitions: Iterable[LedgerTransition], round_number: int = 0, unwritten: bool = False) -> None:
+        """Write transitions, all or none, before returning. Raise `IllegalLedgerTransition` if the ledger has another
+        state.
 
         `unwritten`: if the disk fails, keep the transitions in memory, then raise the error.
         """
@@ -372,7 +397,7 @@ class Ledger:
         for transition in batch:
             known = self._entries.get(transition.entry.job_id)
             if (known.state if known else None) != transition.before:
-                raise IllegalTransition(f"job {transition.entry.job_id}: its state is not {transition.before}")
+                raise IllegalLedgerTransition(f"job {transition.entry.job_id}: its state is not {transition.before}")
         written = False
         try:
             self._write(batch, round_number)
@@ -382,7 +407,7 @@ class Ledger:
                 for t in batch:
                     self._remember(t.before, t.entry)
 
-    def _write(self, batch: Sequence[Transition], round_number: int) -> None:
+    def _write(self, batch: Sequence[LedgerTransition], round_number: int) -> None:
         def work() -> None:
             _insert(self._db, (transition.entry for transition in batch))
             self._db.executemany(
@@ -415,9 +440,9 @@ class Ledger:
         """Return the newest recorded round with a change; 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[LedgerState, int]:
         """Return the number of jobs by state."""
-        return {state: len(self._in_state[state]) for state in State}
+        return {state: len(self._in_state[state]) for state in LedgerState}
 
     def forget(self, before_s: int) -> None:
         """Delete jobs that were over before `before_s`, and their transitions."""
@@ -447,32 +472,32 @@ class _Line:
     why: str
 
 
-def _insert(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+def _insert(db: sqlite3.Connection, entries: Iterable[LedgerEntry]) -> None:
     query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?)"
     db.executemany(query, [_row(entry) for entry in entries])
 
 
-def _transition_row(transition: Transition, round_number: int) -> tuple[Any, ...]:
+def _transition_row(transition: LedgerTransition, round_number: int) -> tuple[Any, ...]:
     entry = transition.entry
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, storable(entry.why)
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
-    """Return the entry of a row. Raise `CorruptContent` if it is invalid."""
+def _entry(row: tuple[Any, ...]) -> LedgerEntry:
+    """Return the entry of a row. Raise `CorruptFileContent` if it is invalid."""
     with reading_content(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
         if seal is not None and seal != row_checksum(values):
-            raise CorruptContent("the checksum does not match")
+            raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
-        return Entry(
-            int(id), State(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
+        return LedgerEntry(
+            int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
             next((cause for cause, known in _CAUSES.items() if why == known[0] and state in known[1]), ""),
             leave.rpartition(_WHILE)[2] if _WHILE in leave else "",
         )  # fmt: skip
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
+def _row(entry: LedgerEntry) -> tuple[Any, ...]:
     texts = (json.dumps(entry.nodes), *map(storable, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
     return (*values, row_checksum(values))
@@ -482,7 +507,7 @@ def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a damaged file that can be read from either end."""
     for way in ("asc", "desc"):
         with (
-            suppress(sqlite3.Error, CorruptContent),
+            suppress(sqlite3.Error, CorruptFileContent),
             reading_content(),
             closing(connect(path, durable=False, read_only=True)) as db,
         ):
@@ -490,18 +515,18 @@ def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
             yield from db.execute(f"{_ROWS} order by id {way}")
 
 
-def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[Entry], str]:
+def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[LedgerEntry], str]:
     """Return the entries of the sealed rows, and a text on the others."""
-    whole: dict[int, Entry] = {}
+    whole: dict[int, LedgerEntry] = {}
     odd: set[str] = set()
     for row in rows:
         try:
             with reading_content():
                 entry = _entry(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
             if len(row) <= _FIELDS or row[_FIELDS] is None:
-                raise CorruptContent("not sealed")
+                raise CorruptFileContent("not sealed")
             whole[entry.job_id] = entry
-        except CorruptContent:
+        except CorruptFileContent:
             odd.add(f"{row[0]!r:.20}")
     if not odd:
         return list(whole.values()), ""

@@ -11,11 +11,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from cpsched.formatting import many
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.store.corruption import CorruptContent
+from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState
 
 _WHY = "held, by the journal's last round"
 
@@ -31,14 +31,14 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
     if found:
         ledger.take_over(found)
         ledger.mishaps.append(
-            Event("ledger_recovered", f"{many(len(found), 'job is', 'jobs are')} known to be held by the journal")
+            CycleEvent("ledger_recovered", f"{many(len(found), 'job is', 'jobs are')} known to be held by the journal")
         )
 
 
-def held_jobs_in_journal(path: Path, keeps: bool) -> list[Entry]:
+def held_jobs_in_journal(path: Path, keeps: bool) -> list[LedgerEntry]:
     """Return entries of the jobs that the bridge held in its last round; none if that cannot be read."""
     with (
-        suppress(sqlite3.Error, OSError, BridgeError, CorruptContent),
+        suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,
     ):
         sign = journal.last_sign()
@@ -47,15 +47,15 @@ def held_jobs_in_journal(path: Path, keeps: bool) -> list[Entry]:
     return []
 
 
-def _held(journal: Journal) -> list[Entry]:
+def _held(journal: Journal) -> list[LedgerEntry]:
     record = journal.read(journal.last_round)
-    states = {aside.job_id: State(aside.kind) for aside in journal.asides() if aside.kind in KEPT}
+    states = {aside.job_id: LedgerState(aside.kind) for aside in journal.asides() if aside.kind in KEPT}
     if record.mode == "control":
-        states |= {job.id: State.HELD for job in record.queue}
+        states |= {job.id: LedgerState.HELD for job in record.queue}
     # A job with a start may have a node list of the bridge.
     told = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
-    states |= dict.fromkeys(told & states.keys(), State.STARTING)
+    states |= dict.fromkeys(told & states.keys(), LedgerState.STARTING)
     return [
-        Entry(id, state, record.now_s, state is State.STARTING, label=record.labels.get(id, ""), why=_WHY)
+        LedgerEntry(id, state, record.now_s, state is LedgerState.STARTING, label=record.labels.get(id, ""), why=_WHY)
         for id, state in sorted(states.items())
     ]

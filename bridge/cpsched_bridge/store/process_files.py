@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from cpsched_bridge.errors import AlreadyRunning
-from cpsched_bridge.store.corruption import CorruptContent, read_head, reading_content
+from cpsched_bridge.store.corruption import CorruptFileContent, read_head, reading_content
 from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 
@@ -64,7 +64,7 @@ class PauseFile:
         try:
             with reading_content():
                 return str(json.loads(words)["why"])
-        except CorruptContent:
+        except CorruptFileContent:
             return _PAUSED
 
     def pause(self, why: str) -> None:

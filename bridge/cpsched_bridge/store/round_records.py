@@ -145,7 +145,7 @@ class RoundRecord:
         return self.labels.get(job_id) or str(job_id)
 
 
-class JobRows:
+class JobRowEncoder:
     """Jobs as rows `[estimate_s, *job_to_json]`; a row stays the same object while nothing changes."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cpsched_bridge.store.corruption import CorruptContent, is_corruption, read_head, require_file
+from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, read_head, require_file
 
 OWNERS_ALONE = 0o600
 """Mode of files with names of users and jobs, for any umask."""
@@ -24,7 +24,7 @@ _VERSIONS = (18, 19)
 
 
 def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuum: bool = False) -> sqlite3.Connection:
-    """Return a connection in WAL mode; `durable` commits reach the disk. Raise `sqlite3.Error`, `CorruptContent`.
+    """Return a connection in WAL mode; `durable` commits reach the disk. Raise `sqlite3.Error`, `CorruptFileContent`.
 
     `auto_vacuum`: a new file can return deleted space to the file system.
     """
@@ -54,7 +54,7 @@ def _opened(name: Path | str, uri: bool = False) -> sqlite3.Connection:
 
 
 def _require_files(path: Path) -> None:
-    """Raise `CorruptContent` if SQLite would wait for a pipe, or could not open an additional file."""
+    """Raise `CorruptFileContent` if SQLite would wait for a pipe, or could not open an additional file."""
     require_file(path)
     for end in _BESIDE:
         require_file(path.with_name(path.name + end), follow=False)  # SQLite opens no link there
@@ -67,13 +67,13 @@ def _make(path: Path) -> None:
 
 
 def _look_at_head(path: Path) -> None:
-    """Raise `CorruptContent` if SQLite would not report it. No connection may be open: it would lose its locks."""
+    """Raise `CorruptFileContent` if SQLite would not report it. No connection may be open: it would lose its locks."""
     try:
         head = read_head(path, 100)
     except OSError:
         return  # SQLite reports the error
     if head.startswith(_MAGIC) and any(head[at : at + 1] not in (b"\1", b"\2") for at in _VERSIONS):
-        raise CorruptContent("the head of the file is damaged")
+        raise CorruptFileContent("the head of the file is damaged")
 
 
 def file_of(path: Path | str) -> tuple[int, int] | None:
@@ -99,7 +99,7 @@ def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
 
 
 def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return the result of a query, without free disk space. Raise `sqlite3.Error`, `CorruptContent`.
+    """Return the result of a query, without free disk space. Raise `sqlite3.Error`, `CorruptFileContent`.
 
     Texts are decoded on reading: invalid UTF-8 raises `UnicodeDecodeError`.
     """

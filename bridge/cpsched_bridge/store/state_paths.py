@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from pwd import getpwuid
 
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import CorruptFile, SettingsError
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import heartbeat, ledger_recovery
-from cpsched_bridge.store.corruption import CorruptContent, is_corruption
+from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupFile, TakeLeadershipFile
@@ -165,7 +165,7 @@ def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
         ledger = Ledger(path, settings.durable) if path.exists() else _unknown(path, "is not there")
     except Exception as error:  # in any case, the held jobs are released
         ledger = _in_memory(path)
-        ledger.mishaps.append(Event("ledger_unwritable", f"{path}: {error}"))
+        ledger.mishaps.append(CycleEvent("ledger_unwritable", f"{path}: {error}"))
     if not ledger.whole and not ledger.mishaps:
         ledger.mishaps.append(_without(path, "was empty"))
     try:
@@ -189,9 +189,9 @@ def _unknown(path: Path, why: str) -> Ledger:
     return ledger
 
 
-def _without(path: Path, why: str) -> Event:
+def _without(path: Path, why: str) -> CycleEvent:
     words = f"{path}: {why}: known are jobs with the submit plugin's mark, and what the journal tells"
-    return Event("ledger_unreadable", words)
+    return CycleEvent("ledger_unreadable", words)
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise CorruptFile(f"{path}: {error}{_mend(path, error)}") from error
-    except CorruptContent as error:
+    except CorruptFileContent as error:
         raise CorruptFile(f"{path}: {error}{_WILL_MEND}") from error
 
 

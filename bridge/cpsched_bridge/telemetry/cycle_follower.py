@@ -32,7 +32,7 @@ class RunTimeOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchContext:
+class BridgeTelemetryContext:
     """What is known of the bridge besides its cycles."""
 
     interval_s: float = 0.0
@@ -52,7 +52,7 @@ class CycleSample:
     report: CycleReport
     kept: tuple[StartTimeOutcome, ...] = ()
     predicted: tuple[RunTimeOutcome, ...] = ()
-    around: WatchContext = field(default_factory=WatchContext)
+    around: BridgeTelemetryContext = field(default_factory=BridgeTelemetryContext)
     child_restarts: int = 0
     """Restarts of the adapter's process since the previous cycle."""
     outcomes: Counts = field(default_factory=dict)
@@ -60,7 +60,7 @@ class CycleSample:
 
 
 @dataclass(slots=True)
-class CycleFollower:
+class ForecastOutcomeTracker:
     """Remembers expected starts of pending jobs and predictions of running ones. Reports must come in order."""
 
     promises: dict[int, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class CycleFollower:
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
-    def follow(self, report: CycleReport, around: WatchContext | None = None) -> CycleSample:
+    def follow(self, report: CycleReport, around: BridgeTelemetryContext | None = None) -> CycleSample:
         """Process one cycle."""
         kept = tuple(
             StartTimeOutcome(job.id, self.promises[job.id], start_s)
@@ -82,7 +82,7 @@ class CycleFollower:
             if each.job.id in self._estimates
         )
         self._note_promises(report)
-        around = around or WatchContext()
+        around = around or BridgeTelemetryContext()
         around = replace(around, paused=around.paused or report.paused or None)
         restarts, self._restarts = self._restarts, max(self._restarts, around.child_starts - 1)
         return CycleSample(report, kept, predicted, around, self._restarts - restarts)

@@ -1,6 +1,6 @@
 """Persistent state of forecasts, as plain values: ended jobs, intervals, and their outcomes.
 
-Each value of a file is validated. An invalid value raises `CorruptContent`.
+Each value of a file is validated. An invalid value raises `CorruptFileContent`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cpsched.errors import CpschedError
-from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Calibration, IssuedForecasts, StartInterval
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, IntervalCalibrator, IssuedStartForecasts, StartTimeInterval
 from cpsched.model import EndedJob, Job, Request
-from cpsched_bridge.store.corruption import DATES_S, CorruptContent, reading_content
-from cpsched_bridge.telemetry.weekly_coverage import WeeklyCoverage
+from cpsched_bridge.store.corruption import DATES_S, CorruptFileContent, reading_content
+from cpsched_bridge.telemetry.weekly_coverage import WeeklyIntervalCoverage
 
 FORMAT = 1
 MOST_ENDS = 20_000
@@ -28,19 +28,19 @@ _MOST_COUNT = 10**9
 
 
 @dataclass(slots=True)
-class ForecastMemory:
+class LearnedForecastState:
     """The learned state of forecasts."""
 
     clock_s: int = 0
     """The cluster's clock at the last observation."""
     ends: Sequence[EndedJob] = ()
     """Oldest first."""
-    calibration: Calibration = field(default_factory=Calibration)
-    telling: IssuedForecasts = field(default_factory=IssuedForecasts)
-    week: WeeklyCoverage = field(default_factory=WeeklyCoverage)
+    calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)
+    telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
+    week: WeeklyIntervalCoverage = field(default_factory=WeeklyIntervalCoverage)
 
 
-def memory_to_json(memory: ForecastMemory) -> Any:
+def memory_to_json(memory: LearnedForecastState) -> Any:
     """Convert to plain values."""
     told = list(memory.telling.told.items())[-MOST_TOLD:]
     return {
@@ -61,20 +61,20 @@ def memory_to_json(memory: ForecastMemory) -> Any:
     }  # fmt: skip
 
 
-def _told(each: StartInterval) -> list[Any]:
+def _told(each: StartTimeInterval) -> list[Any]:
     return [each.issued_at_s, each.from_s, each.to_s, each.median_s, int(each.calibrated), *each.features]
 
 
-def memory_from_json(kept: Any) -> ForecastMemory:
-    """Convert from plain values. Raise `CorruptContent`."""
+def memory_from_json(kept: Any) -> LearnedForecastState:
+    """Convert from plain values. Raise `CorruptFileContent`."""
     try:
         with reading_content():
             if kept["format"] != FORMAT:
-                raise CorruptContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
-            found = ForecastMemory(
+                raise CorruptFileContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
+            found = LearnedForecastState(
                 _time(kept["clock_s"]),
                 [_end(*row) for row in kept["ends"][-MOST_ENDS:]],
-                Calibration.remembering(
+                IntervalCalibrator.remembering(
                     [(tuple(map(_number, row[:-1])), _number(row[-1])) for row in kept["known"]],
                     list(map(_number, kept["below"])),
                     list(map(_number, kept["above"])),
@@ -86,7 +86,7 @@ def memory_from_json(kept: Any) -> ForecastMemory:
             _count_week(found.week, kept["week"])
             return found
     except CpschedError as error:
-        raise CorruptContent(str(error)) from error
+        raise CorruptFileContent(str(error)) from error
 
 
 def _end(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: Any, end_s: Any) -> EndedJob:
@@ -95,40 +95,40 @@ def _end(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: An
     return EndedJob(job, _time(start_s), _time(end_s))
 
 
-def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any, *features: Any) -> StartInterval:
+def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any, *features: Any) -> StartTimeInterval:
     if not _time(from_s) <= _time(to_s):
-        raise CorruptContent("an interval ends before it begins")
+        raise CorruptFileContent("an interval ends before it begins")
     numbers = tuple(map(_number, features))
-    Calibration.require_features(numbers)
-    return StartInterval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
+    IntervalCalibrator.require_features(numbers)
+    return StartTimeInterval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
 
 
-def _count_week(week: WeeklyCoverage, rows: Iterable[Any]) -> None:
+def _count_week(week: WeeklyIntervalCoverage, rows: Iterable[Any]) -> None:
     for hour, horizon, outcome, count in rows:
         if not (0 <= _whole(horizon) <= len(HORIZONS_S) and _whole(outcome) >= 0 and 0 <= _whole(count) < _MOST_COUNT):
-            raise CorruptContent("a count is invalid")
+            raise CorruptFileContent("a count is invalid")
         week.hours.setdefault(_whole(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
-        raise CorruptContent(f"{value!r:.60}: must be an integer")
+        raise CorruptFileContent(f"{value!r:.60}: must be an integer")
     return value
 
 
 def _time(value: Any) -> int:
     if not DATES_S[0] <= _whole(value) <= DATES_S[1]:
-        raise CorruptContent(f"{value!r:.60}: must be a time")
+        raise CorruptFileContent(f"{value!r:.60}: must be a time")
     return int(value)
 
 
 def _number(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e6:
-        raise CorruptContent(f"{value!r:.60}: must be a number")
+        raise CorruptFileContent(f"{value!r:.60}: must be a number")
     return float(value)
 
 
 def _words(value: Any) -> str:
     if type(value) is not str or len(value) > _MOST_LETTERS:
-        raise CorruptContent(f"{value!r:.60}: must be a name")
+        raise CorruptFileContent(f"{value!r:.60}: must be a name")
     return value

@@ -18,10 +18,10 @@ from cpsched.errors import InvalidValue
 from cpsched.forecast import (
     SAMPLES,
     BackfillWindow,
-    Calibration,
-    IssuedForecasts,
+    IntervalCalibrator,
+    IssuedStartForecasts,
     Outcome,
-    StartInterval,
+    StartTimeInterval,
     backfill_windows,
     hypothetical_job,
     planned_queue,
@@ -32,11 +32,11 @@ from cpsched.forecast import (
 )
 from cpsched.model import NEVER, Cluster, EndedJob, IntArray, Job, Request, Snapshot, frozen_array
 from cpsched.parsing.slurm_limits import parse_minutes
-from cpsched.planning import PlannedQueue
+from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.telemetry.forecast_memory import MOST_ENDS, ForecastMemory, memory_to_json
-from cpsched_bridge.telemetry.weekly_coverage import Counts, WeeklyCoverage
+from cpsched_bridge.telemetry.forecast_memory import MOST_ENDS, LearnedForecastState, memory_to_json
+from cpsched_bridge.telemetry.weekly_coverage import Counts, WeeklyIntervalCoverage
 
 _MOST_UNREAD = 200_000
 _CLOCK_SLACK_S = 3600
@@ -107,7 +107,7 @@ class ExpectedStart:
     asked: str
     """The alternative request as text; empty for the original one."""
     planned_s: int | None
-    interval: StartInterval | None
+    interval: StartTimeInterval | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,30 +121,30 @@ class _Basis:
     """The basis of answers for a while."""
 
     latest: _Latest
-    queue: PlannedQueue
+    queue: WillRunEstimator
     until_s: float
-    """By `StartForecasts.clock`."""
+    """By `StartForecaster.clock`."""
 
 
 @dataclass(slots=True)
-class StartForecasts:
+class StartForecaster:
     """Listens to the cycles of a bridge, and forecasts starts."""
 
-    intervals: Mapping[int, StartInterval] = field(default_factory=dict)
+    intervals: Mapping[int, StartTimeInterval] = field(default_factory=dict)
     """Intervals by job id, of the jobs pending at the last `refresh`. Replaced, never changed."""
     clock: Callable[[], float] = time.monotonic
     """Clock in seconds; replaced in tests."""
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
     """Ended jobs, and (job id, start second), that are still to be learned."""
     _latest: _Latest | None = None
-    week: WeeklyCoverage = field(default_factory=WeeklyCoverage)
+    week: WeeklyIntervalCoverage = field(default_factory=WeeklyIntervalCoverage)
     """Outcomes of intervals."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
-    _calibration: Calibration = field(default_factory=Calibration)
-    _telling: IssuedForecasts = field(default_factory=IssuedForecasts)
+    _calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)
+    _telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
     _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
     """The last learned ones, stored for a restart."""
-    _recalled: ForecastMemory | None = None
+    _recalled: LearnedForecastState | None = None
     """The state of an earlier bridge, until the cluster's clock is known."""
     _known_until_s: int | None = None
     """An earlier bridge learned from jobs that ended up to this time."""
@@ -223,11 +223,11 @@ class StartForecasts:
         found, self._outcomes = self._outcomes, Counter()
         return found
 
-    def recall(self, memory: ForecastMemory) -> None:
+    def recall(self, memory: LearnedForecastState) -> None:
         """Restore an earlier bridge's state. It counts once the cluster's clock is known to have advanced."""
         self._recalled = memory
 
-    def _recall(self, memory: ForecastMemory, now_s: int) -> None:
+    def _recall(self, memory: LearnedForecastState, now_s: int) -> None:
         self._recalled = None
         if memory.clock_s > now_s + _CLOCK_SLACK_S:
             return
@@ -244,7 +244,7 @@ class StartForecasts:
             if self._clock_s is None:
                 return None
             return memory_to_json(
-                ForecastMemory(self._clock_s, list(self._ends), self._calibration, self._telling, self.week)
+                LearnedForecastState(self._clock_s, list(self._ends), self._calibration, self._telling, self.week)
             )
 
     def estimate_start(self, question: HypotheticalSubmission) -> list[ExpectedStart] | None:

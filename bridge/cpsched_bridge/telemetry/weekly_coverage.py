@@ -17,7 +17,7 @@ Counts = Mapping[tuple[int, Outcome], int]
 
 
 @dataclass(slots=True)
-class WeeklyCoverage:
+class WeeklyIntervalCoverage:
     """Counts per hour, so that a week needs at most a few hundred."""
 
     hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)

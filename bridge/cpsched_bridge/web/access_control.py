@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
-from cpsched_bridge.settings import PageSettings
+from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, network_of
+from cpsched_bridge.settings import StatusPageSettings
 from cpsched_bridge.web.allowed_hosts import is_allowed_host
 from cpsched_bridge.web.http_responses import refusal
 
@@ -22,18 +22,20 @@ Page = Callable[[Request], Response]
 
 
 @dataclass(frozen=True, slots=True)
-class AccessControl:
+class PageAccessControl:
     """Access rules of the page. Requests are answered one at a time: they share the interpreter with the loop."""
 
     hosts: Sequence[str] = ()
     """Allowed host names, in addition to addresses of this machine and localhost."""
-    readers: PageReaders = field(default_factory=PageReaders)
+    readers: ProxyUserIdentifier = field(default_factory=ProxyUserIdentifier)
     at_a_time: Lock = field(default_factory=Lock)
 
     @classmethod
-    def of(cls, page: PageSettings) -> AccessControl:
+    def of(cls, page: StatusPageSettings) -> PageAccessControl:
         """Return the configured rules."""
-        readers = PageReaders(page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators))
+        readers = ProxyUserIdentifier(
+            page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators)
+        )
         return cls(page.hosts, readers)
 
     def guard(self, page: Page) -> Page:
@@ -47,7 +49,7 @@ class AccessControl:
                 request.state.reader = self.readers.of(peer, request.headers.getlist(self.readers.header))
                 with self.at_a_time:
                     answer = page(request)
-            except ReaderRejected as refused:
+            except ProxyUserRejected as refused:
                 answer = refusal(request, f"{refused}\n", 403)
             except InvalidValue as error:
                 answer = refusal(request, f"{error}\n", 400)

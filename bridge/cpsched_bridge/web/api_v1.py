@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from cpsched.forecast import BackfillWindow
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.explain import Explanation
+from cpsched_bridge.web.explain import JobExplanation
 
 PREFIX = "/api/v1"
 _TIME = r"^[0-9:-]+$"
@@ -91,17 +91,17 @@ class Error(Value):
     error: str = Field(description="The message, one line.")
 
 
-def job_of(found: Explanation, now_s: int) -> Job:
+def job_of(found: JobExplanation, now_s: int) -> Job:
     """Convert an explanation to version 1."""
     job, facts = found.job, dict[str, Any]()
-    if isinstance(job, page_schema.QueuedJob):
+    if isinstance(job, page_schema.QueuedJobView):
         facts = {"reason": job.why, "planned_s": job.expected_s, "likely_from_s": job.likely_from_s,
                  "likely_to_s": job.likely_to_s}  # fmt: skip
-    elif isinstance(job, page_schema.RunningJob):
+    elif isinstance(job, page_schema.RunningJobView):
         facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
     elif job is not None:
         facts = {"reason": job.why}
-    asked = job.asked if isinstance(job, page_schema.UnscheduledJobFacts) else job
+    asked = job.asked if isinstance(job, page_schema.UnscheduledJobView) else job
     if asked is not None:
         facts |= {"submit_s": asked.submit_s, "walltime_s": asked.walltime_s}
     return Job(

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecaster
 from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page
 from cpsched_bridge.web.http_responses import as_html, as_json, refusal
 from cpsched_bridge.web.page import page_rendering
-from cpsched_bridge.web.page.page_rendering import PageContext
+from cpsched_bridge.web.page.page_rendering import StatusPageContext
 
 _WORDS = frozenset(("nodes", "time", "partition", "whole"))
 """Parameters other than the cluster's resources."""
@@ -23,9 +23,9 @@ _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
 
 def estimate_routes(
-    outlook: StartForecasts,
-    at: Callable[[Request], page_schema.View | None],
-    sight: Callable[[Request, page_schema.View], PageContext],
+    outlook: StartForecaster,
+    at: Callable[[Request], page_schema.StatusPageView | None],
+    sight: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
     why_not: Callable[[Request], Sequence[str]],
 ) -> dict[str, Page]:
     """Return the handlers by address."""

@@ -13,18 +13,18 @@ from cpsched.errors import abbreviate
 from cpsched.formatting import change, from_now, many, ordinal, span, to_come
 from cpsched.model import reason_from
 from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
-from cpsched_bridge.store.journal_reader import BACKED_OFF, JobRecord, UnscheduledJob
+from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import UNKNOWN
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.page_schema import QueuedJob, RunningJob, UnscheduledJobFacts, View
+from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView, UnscheduledJobView
 
 _MOST_NODES = 16
 _MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PageLink:
     """Text that links to a job by id, or to a node by name."""
 
     words: str
@@ -35,52 +35,54 @@ class Link:
         return self.words
 
 
-Sentence = Sequence[str | Link]
+Sentence = Sequence[str | PageLink]
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class JobExplanation:
     """A job's state and reasons as sentences, with the view's job if there is one."""
 
     id: int
     label: str
     state: Literal["queued", "running", "aside", "ended", "unknown"]
     sentences: Sequence[Sentence]
-    job: QueuedJob | RunningJob | UnscheduledJobFacts | None = None
+    job: QueuedJobView | RunningJobView | UnscheduledJobView | None = None
 
     def lines(self) -> list[str]:
         """Return the sentences without links."""
         return ["".join(map(str, sentence)) for sentence in self.sentences]
 
 
-def explain(view: View, asked: str) -> Explanation:
+def explain(view: StatusPageView, asked: str) -> JobExplanation:
     """Return the explanation of a job by id or label; its state is `unknown` if no job matches."""
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):
-            return Explanation(job.id, job.label, "queued", list(_queued(job, view)), job)
+            return JobExplanation(job.id, job.label, "queued", list(_queued(job, view)), job)
     for runs in view.running:
         if wanted in (runs.label, str(runs.id)):
-            return Explanation(runs.id, runs.label, "running", list(_running(runs, view)), runs)
+            return JobExplanation(runs.id, runs.label, "running", list(_running(runs, view)), runs)
     for aside in view.aside:
         if wanted in (aside.label, str(aside.id)):
-            return Explanation(aside.id, aside.label, "aside", [[_aside(aside)]], aside)
+            return JobExplanation(aside.id, aside.label, "aside", [[_aside(aside)]], aside)
     for bar in view.chart.bars:
         if bar.kind == "past" and wanted in (bar.label, str(bar.id)):
             ran = f"It ran for {span(bar.end_s - bar.begin_s)} and ended {from_now(bar.end_s, view.chart.now_s)}."
-            return Explanation(bar.id, bar.label, "ended", [[ran]])
+            return JobExplanation(bar.id, bar.label, "ended", [[ran]])
     unknown = "It is neither pending nor running, and has not ended within the past hour."
     unknown = behind_its_array(wanted, [job.label for job in view.queue]) or unknown
-    return Explanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
+    return JobExplanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 
-def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: UnscheduledJob | None = None) -> View:
+def view_of_round(
+    record: RoundRecord, past: JournalJobRecord | None = None, aside: UnscheduledJob | None = None
+) -> StatusPageView:
     """Build a view from a recorded round, with a job that has ended or is not decided on."""
     names, now_s = record.cluster.node_names, record.now_s
     first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
     waits = record.waits
     queue = [
-        QueuedJob.model_construct(
+        QueuedJobView.model_construct(
             id=job.id, label=record.name_of(job.id), distinct=job.request.distinct, submit_s=job.submit_s,
             walltime_s=job.walltime_s, position=position, estimate_s=record.estimates[job.id],
             reason=None if job.id in record.starts else waits[job.id].reason if job.id in waits else UNKNOWN,
@@ -93,30 +95,32 @@ def view_of_round(record: RoundRecord, past: JobRecord | None = None, aside: Uns
         for position, job in enumerate(record.queue, start=1)
     ]  # fmt: skip
     running = [
-        RunningJob.model_construct(
+        RunningJobView.model_construct(
             id=job.id, label=record.name_of(job.id), submit_s=job.submit_s, walltime_s=job.walltime_s,
             start_s=each.start_s, expected_end_s=each.start_s + record.estimates[job.id],
             nodes=[(names[node], units) for node, units in each.placement],
         )
         for each in record.running for job in (each.job,)
     ]  # fmt: skip
-    view = View.model_construct(
-        status=page_schema.Status.model_construct(now_s=now_s, mode=record.mode, predictor=record.policy.predictor),
-        queue=queue, running=running, aside=[], chart=page_schema.Chart.model_construct(now_s=now_s, bars=[]),
+    view = StatusPageView.model_construct(
+        status=page_schema.BridgeStatusView.model_construct(now_s=now_s, mode=record.mode, predictor=record.policy.predictor),  # noqa: E501
+        queue=queue, running=running, aside=[], chart=page_schema.GanttChartView.model_construct(now_s=now_s, bars=[]),
     )  # fmt: skip
     if past is not None and past.end_s is not None:
         label, begin_s, end_s = past.label or str(past.job_id), past.start_s, past.end_s
-        bar = page_schema.Bar.model_construct(id=past.job_id, label=label, kind="past", begin_s=begin_s, end_s=end_s)
+        bar = page_schema.GanttBar.model_construct(
+            id=past.job_id, label=label, kind="past", begin_s=begin_s, end_s=end_s
+        )
         view.chart.bars.append(bar)
     if aside is not None:
         label, kind, why = aside.label or str(aside.job_id), aside.kind, aside.reason
         view.aside.append(
-            UnscheduledJobFacts.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why))
+            UnscheduledJobView.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why))
         )
     return view
 
 
-def because(job: QueuedJob, mode: str) -> str:
+def because(job: QueuedJobView, mode: str) -> str:
     """Return in short why a job waits, or that it starts."""
     if job.reason is not None:
         return job.why
@@ -129,7 +133,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
+def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
     waited = span(now_s - job.submit_s)
     if view.status.reader:
@@ -166,56 +170,56 @@ def _queued(job: QueuedJob, view: View) -> Iterator[Sentence]:
     yield [_length(job, view.status.predictor)]
 
 
-def _length(job: QueuedJob, predictor: str) -> str:
+def _length(job: QueuedJobView, predictor: str) -> str:
     if job.estimate_s == job.walltime_s:
         return f"Its time limit is {span(job.walltime_s)}, and it is expected to use all of it."
     return f"Its time limit is {span(job.walltime_s)}; {predictor} predicts a run time of {span(job.estimate_s)}."
 
 
-def _behind(job: QueuedJob, view: View) -> Iterator[Sentence]:
+def _behind(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     """Yield the jobs that it waits for: running ones that must end, and pending ones that start first."""
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
         last_s = max(runs.expected_end_s for runs in ends.values())
         words = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
-        links = [Link(runs.label, "job", str(runs.id)) for runs in ends.values()]
+        links = [PageLink(runs.label, "job", str(runs.id)) for runs in ends.values()]
         yield [f"{words}, expected {to_come(last_s, view.status.now_s)}: ", *_listed(links), "."]
     if waiting:
-        links = [Link(each.label, "job", str(each.id)) for each in waiting.values()]
+        links = [PageLink(each.label, "job", str(each.id)) for each in waiting.values()]
         words = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
         yield [f"{words}: ", *_listed(links), "."]
 
 
-def _overtaken(job: QueuedJob, expected_s: int, view: View) -> str:
+def _overtaken(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
     """Return why a job is expected later than at first, as far as the view shows."""
     before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
-    others: list[QueuedJob | RunningJob] = [*view.running, *before]
+    others: list[QueuedJobView | RunningJobView] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
     if later:
         return f"Submitted later, but running or planned before it: {abbreviate(later, _MOST_NAMED)}."
     return "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."
 
 
-def _listed(links: Sequence[Link]) -> Iterator[str | Link]:
+def _listed(links: Sequence[PageLink]) -> Iterator[str | PageLink]:
     for place, link in enumerate(links):
         if place:
             yield ", "
         yield link
 
 
-def _running(job: RunningJob, view: View) -> Iterator[Sentence]:
+def _running(job: RunningJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
     yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
     yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
     yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; its time limit is {span(job.walltime_s)}."]
 
 
-def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | Link]:
+def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
     for place, (name, units) in enumerate(nodes[:_MOST_NODES]):
         if place:
             yield ", "
-        yield Link(name, "node", name)
+        yield PageLink(name, "node", name)
         if units > 1:
             yield f" ({units} parts)"
     if len(nodes) > _MOST_NODES:
@@ -233,7 +237,7 @@ _ASIDE = {
 """Text by kind, as named by the page and the journal."""
 
 
-def _aside(job: UnscheduledJobFacts) -> str:
+def _aside(job: UnscheduledJobView) -> str:
     return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.why}."
 
 

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import api_v1, page_schema
-from cpsched_bridge.web.access_control import AccessControl, Page
+from cpsched_bridge.web.access_control import Page, PageAccessControl
 from cpsched_bridge.web.estimate_routes import estimate_routes
 from cpsched_bridge.web.explain import explain
 from cpsched_bridge.web.http_responses import HEADERS, as_html, as_json, refusal
 from cpsched_bridge.web.page import gantt_chart, page_rendering, templates
-from cpsched_bridge.web.page.page_query import PageQuery
-from cpsched_bridge.web.page.page_rendering import PageContext
+from cpsched_bridge.web.page.page_query import StatusPageQuery
+from cpsched_bridge.web.page.page_rendering import StatusPageContext
 from cpsched_bridge.web.page.redaction import redact_for_user
 
 _MOST_MADE = 16
@@ -26,10 +26,10 @@ _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "im
 
 
 def page_routes(
-    view: Callable[[], page_schema.View | None],
+    view: Callable[[], page_schema.StatusPageView | None],
     nothing_yet: Callable[[], Sequence[str]],
-    door: AccessControl,
-    outlook: StartForecasts,
+    door: PageAccessControl,
+    outlook: StartForecaster,
 ) -> list[Route]:
     """Return the routes of the status page and version 1 of the API, with access control.
 
@@ -38,13 +38,13 @@ def page_routes(
     """
     made = dict[str, str]()
 
-    def at(request: Request) -> page_schema.View | None:
+    def at(request: Request) -> page_schema.StatusPageView | None:
         found, reader = view(), request.state.reader
         return redact_for_user(found, reader) if found is not None and reader is not None else found
 
-    def sight(request: Request, view: page_schema.View) -> PageContext:
+    def sight(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
         query = request.query_params
-        return PageContext(view, PageQuery.of(query), query.get("part") == "live")
+        return StatusPageContext(view, StatusPageQuery.of(query), query.get("part") == "live")
 
     def too_early(request: Request) -> Response:
         return refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
@@ -53,7 +53,7 @@ def page_routes(
         """Return why there is no view yet; none for readers who see only their own jobs, since errors may name jobs."""
         return nothing_yet() if request.state.reader is None else []
 
-    def page(make: Callable[[PageContext], str]) -> Page:
+    def page(make: Callable[[StatusPageContext], str]) -> Page:
         def answered(request: Request) -> Response:
             view = at(request)
             if view is None:
@@ -107,7 +107,7 @@ def _not_in_v1(request: Request) -> Response:
     return refusal(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
 
 
-def _tag(view: page_schema.View, path: str, query: str) -> str:
+def _tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
     """Return a tag that changes with the round, an alert, the reader, and a restart of the bridge."""
     status = view.status
     state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"

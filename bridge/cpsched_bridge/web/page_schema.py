@@ -12,13 +12,13 @@ from cpsched.model import NodeSetPart, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import kind_of, text_of
 
 
-class PageValue(BaseModel):
+class PageModel(BaseModel):
     """A value of the page."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Resource(PageValue):
+class ResourceUsageView(PageModel):
     """Capacity and use of one resource."""
 
     name: str
@@ -28,7 +28,7 @@ class Resource(PageValue):
     free: int
 
 
-class JobFacts(PageValue):
+class JobView(PageModel):
     """Values of every job."""
 
     id: int
@@ -40,7 +40,7 @@ class JobFacts(PageValue):
     qos: str = Field(description="Empty if the site's priorities are not read.")
 
 
-class RequestFacts(PageValue):
+class RequestView(PageModel):
     """The request of a job."""
 
     units: int
@@ -52,7 +52,7 @@ class RequestFacts(PageValue):
     walltime_s: int
 
 
-class QueuedJob(JobFacts, RequestFacts):
+class QueuedJobView(JobView, RequestView):
     """A pending job that the bridge decides on."""
 
     position: int = Field(description="Position in the queue, from 1.")
@@ -79,7 +79,7 @@ class QueuedJob(JobFacts, RequestFacts):
         return text_of(self.reason, self.distinct) if self.reason is not None else ""
 
 
-class RunningJob(JobFacts, RequestFacts):
+class RunningJobView(JobView, RequestView):
     """A running job."""
 
     start_s: int
@@ -87,12 +87,12 @@ class RunningJob(JobFacts, RequestFacts):
     nodes: list[tuple[str, int]] = Field(description="Node names with units.")
 
 
-class UnscheduledJobFacts(JobFacts):
+class UnscheduledJobView(JobView):
     """A pending job that the bridge does not decide on."""
 
     kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
     reason: PendingReason
-    asked: RequestFacts | None = Field(description="null if the bridge does not model the job.")
+    asked: RequestView | None = Field(description="null if the bridge does not model the job.")
 
     @property
     def why(self) -> str:
@@ -100,7 +100,7 @@ class UnscheduledJobFacts(JobFacts):
         return text_of(self.reason)
 
 
-class DecisionLine(PageValue):
+class CycleView(PageModel):
     """One cycle."""
 
     round: int
@@ -117,7 +117,7 @@ class DecisionLine(PageValue):
     started: int
 
 
-class ReasonCount(PageValue):
+class PendingReasonCount(PageModel):
     """A kind of pending reason with its number of jobs."""
 
     kind: str
@@ -126,7 +126,7 @@ class ReasonCount(PageValue):
     most: list[tuple[str, int]] = Field(description="The most frequent reasons, without figures and names.")
 
 
-class Alert(PageValue):
+class PageAlert(PageModel):
     """A problem that an operator must look at."""
 
     urgent: bool = Field(description="Whether the bridge starts no jobs, or it is unknown whether it does.")
@@ -134,7 +134,7 @@ class Alert(PageValue):
     details: list[str]
 
 
-class Status(PageValue):
+class BridgeStatusView(PageModel):
     """Key figures of bridge and cluster."""
 
     version: str
@@ -155,12 +155,12 @@ class Status(PageValue):
     running: int
     aside: int
     held: int = Field(description="Jobs that the bridge may hold.")
-    resources: list[Resource]
-    causes: list[ReasonCount] = Field(description="Pending reasons, the most frequent first.")
-    alarms: list[Alert] = Field(description="Alerts, urgent ones first.")
+    resources: list[ResourceUsageView]
+    causes: list[PendingReasonCount] = Field(description="Pending reasons, the most frequent first.")
+    alarms: list[PageAlert] = Field(description="Alerts, urgent ones first.")
 
 
-class Bar(PageValue):
+class GanttBar(PageModel):
     """A job on nodes for an interval."""
 
     id: int
@@ -172,7 +172,7 @@ class Bar(PageValue):
     nodes: list[tuple[int, int]] = Field(description="Node indices with units; empty: unknown.")
 
 
-class Outage(PageValue):
+class NodeOutageView(PageModel):
     """Nodes that take no jobs for a time, now or later."""
 
     kind: str = Field(description="reserved, drained, down, or unknown.")
@@ -182,31 +182,31 @@ class Outage(PageValue):
     to_s: int | None = Field(description="null if unknown.")
 
 
-class Chart(PageValue):
+class GanttChartView(PageModel):
     """Past, running and planned jobs over nodes and time. The nodes of planned jobs are a guess."""
 
     now_s: int
     node_names: list[str]
     unavailable: list[int] = Field(description="Indices of nodes that are drained, down or reserved.")
-    outages: list[Outage]
-    bars: list[Bar]
+    outages: list[NodeOutageView]
+    bars: list[GanttBar]
 
 
-class UsageAt(PageValue):
+class UsageSample(PageModel):
     """Use of each resource at one time."""
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
 
 
-class Machine(PageValue):
-    """Capacities of each node, in the order of `Chart.node_names` and of the resources."""
+class NodeCapacityView(PageModel):
+    """Capacities of each node, in the order of `GanttChartView.node_names` and of the resources."""
 
     capacity: list[list[int]]
     free: list[list[int]]
 
 
-class Node(PageValue):
+class NodeView(PageModel):
     """A node with its current and next jobs."""
 
     index: int
@@ -220,7 +220,7 @@ class Node(PageValue):
     planned: list[tuple[int, int]] = Field(description="Id and begin of the next planned jobs.")
 
 
-class IntervalCoverageRow(PageValue):
+class IntervalCoverageView(PageModel):
     """Coverage of the 80 % intervals of the past week."""
 
     ahead: str = Field(description="Time from forecast to start; all: any time.")
@@ -230,17 +230,17 @@ class IntervalCoverageRow(PageValue):
     late: int = Field(description="Jobs that started after their interval.")
 
 
-class View(PageValue):
+class StatusPageView(PageModel):
     """The complete view at one instant."""
 
-    status: Status
-    queue: list[QueuedJob]
-    running: list[RunningJob]
-    aside: list[UnscheduledJobFacts]
-    decisions: list[DecisionLine] = Field(description="The last cycles, newest first.")
-    history: list[UsageAt] = Field(description="The past hour, oldest first.")
-    chart: Chart
-    machine: Machine
-    promises: list[IntervalCoverageRow] = Field(
+    status: BridgeStatusView
+    queue: list[QueuedJobView]
+    running: list[RunningJobView]
+    aside: list[UnscheduledJobView]
+    decisions: list[CycleView] = Field(description="The last cycles, newest first.")
+    history: list[UsageSample] = Field(description="The past hour, oldest first.")
+    chart: GanttChartView
+    machine: NodeCapacityView
+    promises: list[IntervalCoverageView] = Field(
         default_factory=list, description="Coverage of the past week; empty before the first start."
     )

@@ -14,28 +14,30 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.cycle_follower import CycleFollower, WatchContext
+from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext, ForecastOutcomeTracker
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 from cpsched_bridge.telemetry.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.access_control import AccessControl
+from cpsched_bridge.web.access_control import PageAccessControl
 from cpsched_bridge.web.http_responses import HEADERS
 from cpsched_bridge.web.page.page_alerts import stalled_alert
-from cpsched_bridge.web.page.view_model import ViewModel
+from cpsched_bridge.web.page.view_model import StatusPageState
 from cpsched_bridge.web.page_routes import page_routes
 
 
 class StatusApplication:
     """Listens to the cycles of one bridge, and serves metrics, health and the page."""
 
-    def __init__(self, settings: Settings, around: Callable[[], WatchContext] = WatchContext) -> None:
+    def __init__(
+        self, settings: Settings, around: Callable[[], BridgeTelemetryContext] = BridgeTelemetryContext
+    ) -> None:
         self._settings, self._around = settings, around
-        self._following = CycleFollower()
+        self._following = ForecastOutcomeTracker()
         self.exporter = PrometheusExporter()
         self.health = LoopHealth(settings.cycle)
-        self.outlook = StartForecasts()
-        self.board = ViewModel(settings, self.outlook)
+        self.outlook = StartForecaster()
+        self.board = StatusPageState(settings, self.outlook)
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
@@ -54,11 +56,11 @@ class StatusApplication:
         """Return the application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
-            door = AccessControl.of(self._settings.page)
+            door = PageAccessControl.of(self._settings.page)
             routes += page_routes(self._view, self.health.not_ready, door, self.outlook)
         return make_app(routes)
 
-    def _view(self) -> page_schema.View | None:
+    def _view(self) -> page_schema.StatusPageView | None:
         """Return the last view, with its status corrected if cycles have stalled."""
         view, late = self.board.view(), self.health.stalled()
         if view is None or not late:

@@ -13,20 +13,20 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, in_priority_order, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.model_choice import ModelChoice
+from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
 from cpsched.dispatchers.cp.search_limit import SearchLimit
 from cpsched.dispatchers.cp.solve_result import (
-    SolveResult,
+    CpSolveResult,
     decision_of_placed_plan,
     decision_with_allocation,
     effort_of,
     empty_decision,
     start_first_fitting,
 )
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import require
 from cpsched.feasibility import free_units_by_node
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, moment_of
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, moment_of
 from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import Allocation
@@ -34,7 +34,7 @@ from cpsched.registration import FileParameter, Registration
 
 _COUNT = {"positions": model_sizes.with_positions, "nodes": model_sizes.with_intervals, "pool": model_sizes.with_pools}
 _BY_EXPECTED_WAIT = ("late", "weighted-wait", "urgency")
-_PCP20 = ModelChoice()
+_PCP20 = CpDispatcherConfig()
 
 
 class ConstraintDispatcher(Dispatcher):
@@ -64,7 +64,7 @@ class ConstraintDispatcher(Dispatcher):
 
     def __init__(
         self,
-        recipe: ModelChoice = _PCP20,
+        recipe: CpDispatcherConfig = _PCP20,
         site_weight: float = 0.0,
         limit_s: float = 16.0,
         first_limit_s: float = 0.01,
@@ -79,7 +79,7 @@ class ConstraintDispatcher(Dispatcher):
         self._recipe, self._site_weight = recipe, site_weight
         self._considered, self._seed = considered, seed
         self._limit = SearchLimit(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
-        self.expected_waits = ExpectedWaits(waits_s)
+        self.expected_waits = ExpectedQueueWaits(waits_s)
         by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_BY_EXPECTED_WAIT)
         self.learns = self.expected_waits.learns and by_expected_wait
 
@@ -113,7 +113,7 @@ class ConstraintDispatcher(Dispatcher):
         )
         return self._decision(snapshot, problem, self._answer(problem), need)
 
-    def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
+    def _objective(self, snapshot: Snapshot, slots: IntArray) -> TotalDelayObjective:
         objective = OBJECTIVES[self._recipe.objective](snapshot, slots, self.expected_waits)
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
@@ -127,10 +127,10 @@ class ConstraintDispatcher(Dispatcher):
             return queue[: self._considered], queue[self._considered :]
         return queue, no_jobs
 
-    def _answer(self, problem: CpProblem) -> SolveResult:
+    def _answer(self, problem: CpProblem) -> CpSolveResult:
         """Return the proved result if there is one, or else the solver's."""
         if presolve.is_infeasible(problem):
-            return SolveResult(None, "infeasible", True, status="infeasible")
+            return CpSolveResult(None, "infeasible", True, status="infeasible")
         answer = self._at_hand(problem)
         if answer.certain and self.certain and not problem.overdue:
             return answer
@@ -139,18 +139,18 @@ class ConstraintDispatcher(Dispatcher):
         shown = self._recipe.priority != "none" and answer.plan is not None and problem.holds(answer.plan.start_s)
         return improve(problem, answer, self._recipe.model, self._limit, self._seed, shown)
 
-    def _at_hand(self, problem: CpProblem) -> SolveResult:
+    def _at_hand(self, problem: CpProblem) -> CpSolveResult:
         """Return a plan without a solver, and whether it is proved optimal."""
         facts, objective = problem.facts, problem.objective
         if self._recipe.model == "pool":
             return presolve.solve_pool_tree(problem)
         if problem.overdue:
-            return SolveResult(cp_problem.first_leaf(facts), "", certain=False)
+            return CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
         if self.certain:
             return presolve.place_all_now(facts) or presolve.first_leaf_meets_bound(facts, objective, self._seed)
-        return SolveResult(cp_problem.first_leaf(facts), "", certain=False)
+        return CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
 
-    def _decision(self, snapshot: Snapshot, problem: CpProblem, answer: SolveResult, need: Need) -> Decision:
+    def _decision(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult, need: Need) -> Decision:
         facts = problem.facts
         if answer.plan is None:
             return self._without_a_plan(snapshot, facts, answer, need)
@@ -164,14 +164,14 @@ class ConstraintDispatcher(Dispatcher):
             )
         return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
 
-    def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: SolveResult, need: Need) -> Decision:
+    def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need) -> Decision:
         """Start no job, so that the next round tries again; see `start_first_fitting`."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return start_first_fitting(snapshot, facts, effort, need)
 
 
-def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort) -> tuple[Plan, Effort]:
+def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
     """Return `plan` without starts on resources that an overdue running job still holds."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):
@@ -189,6 +189,6 @@ def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: E
     return plan, dataclasses.replace(effort, unplaced=unplaced)
 
 
-def family_member(name: str, summary: str, source: str, recipe: ModelChoice, **limits: object) -> Registration:
+def family_member(name: str, summary: str, source: str, recipe: CpDispatcherConfig, **limits: object) -> Registration:
     """Return the registration of a member of the family, with its limits."""
     return Registration(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.dispatchers.expected_waits import ExpectedWaits
-from cpsched.kernels.cp.cp_state import Objective
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
+from cpsched.kernels.cp.cp_state import TotalDelayObjective
 from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
 from cpsched.site.priority_weights import site_factors
 
 if TYPE_CHECKING:
-    from cpsched.dispatchers.cp.decision_builder import Model
+    from cpsched.dispatchers.cp.decision_builder import ConstraintModel
 
 FloatArray = npt.NDArray[np.float64]
 _BITS = 60
@@ -32,43 +32,43 @@ _LEAST = 1e7
 # ------------------------------------------------------------------------------------------------ the objectives
 
 
-def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the sum of slowdowns (s - q + d) / d (cp19 section 4)."""
     return _from_now(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
 
 
-def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the sum of max(0, (s - q - ewt) / ewt), ewt = expected wait of the queue (cp19 section 2.2: PCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
     return _since(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
 
 
-def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the sum of max(ewt) / ewt * (s - q): short expected waits weigh more (cp19 section 2.2: HCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     return _from_now(snapshot, jobs, expected_s.max() / expected_s, 0.0)
 
 
-def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the sum of waits s - q (mod17 section 4: CPH)."""
     return _from_now(snapshot, jobs, np.ones(len(jobs)), 0.0)
 
 
-def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the mean response time F = s - q + d (debs24 equation 4)."""
     mean_s = float(snapshot.table.estimate_s[jobs].mean())
     return _from_now(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
 
 
-def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the mean response time weighted by area r * d (debs24 equation 5)."""
     area = job_areas(snapshot, jobs)
     weight = area / area.sum()
     return _from_now(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
 
 
-def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
+def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
     """Return the mean bounded slowdown, max(1, F / max(d, 10)) (debs24 equation 3)."""
     table = snapshot.table
     bounded_s = np.maximum(table.estimate_s[jobs], BSLD_BOUND_S)
@@ -76,14 +76,16 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> Objective:
     return _since(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
 
 
-def with_site_priority(objective: Objective, snapshot: Snapshot, jobs: IntArray, site_weight: float) -> Objective:
+def with_site_priority(
+    objective: TotalDelayObjective, snapshot: Snapshot, jobs: IntArray, site_weight: float
+) -> TotalDelayObjective:
     """Return `objective` with weights multiplied by the site's priority factors, see `cpsched.site.priority_weights`.
 
     The constant is unchanged. `site_weight` defaults to 0. The bridge sets it to 1 if the cluster ranks its jobs, as
     Slurm does.
     """
     weight = objective.weight * site_priority_factors(snapshot, jobs, site_weight, objective.weight)
-    return Objective(weight, objective.since_s, objective.constant)
+    return TotalDelayObjective(weight, objective.since_s, objective.constant)
 
 
 def site_priority_factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
@@ -99,28 +101,28 @@ def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
     return np.maximum(found, 1.0)
 
 
-def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> FloatArray:
+def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> FloatArray:
     """Return the expected wait of each job's queue, in seconds."""
     names = [snapshot.table.jobs[slot].queue for slot in jobs.tolist()]
     by_name = {name: waits.of(name) for name in set(names)}
     return np.array([by_name[name] for name in names], np.float64)
 
 
-def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> Objective:
+def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> TotalDelayObjective:
     """Return weight times wait, plus `beside`; the waits so far are constant."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
-    return Objective(
+    return TotalDelayObjective(
         weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(beside)
     )
 
 
-def _since(now_s: int, due_s: IntArray, weight: FloatArray, beside: float) -> Objective:
+def _since(now_s: int, due_s: IntArray, weight: FloatArray, beside: float) -> TotalDelayObjective:
     """Return weight times the delay after `due_s`, plus `beside`."""
     overdue_s = np.maximum(0, now_s - due_s)
-    return Objective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(beside))
+    return TotalDelayObjective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(beside))
 
 
-Make = Callable[[Snapshot, IntArray, ExpectedWaits], Objective]
+Make = Callable[[Snapshot, IntArray, ExpectedQueueWaits], TotalDelayObjective]
 ObjectiveName = Literal["slowdown", "late", "weighted-wait", "wait", "af", "awf", "bsld"]
 OBJECTIVES: dict[ObjectiveName, Make] = {
     "slowdown": slowdown,
@@ -143,7 +145,7 @@ def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
-def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntArray:
+def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
     """Return `jobs` by wait / expected wait of the queue, largest first; ties: smaller demand (cp19 section 2.2)."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_waits(snapshot, jobs, waits)))]
@@ -152,7 +154,7 @@ def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntA
 PriorityName = Literal["slowdown", "urgency", "none"]
 
 
-def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedWaits) -> IntArray:
+def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
     """Return `jobs` (slots in arrival order) with the highest priority first; `none` keeps the order."""
     if name == "slowdown":
         return by_slowdown(snapshot, jobs)
@@ -171,14 +173,14 @@ class IntegerCosts:
     now_s: int
 
     @classmethod
-    def of(cls, objective: Objective, now_s: int, horizon_s: int) -> IntegerCosts:
+    def of(cls, objective: TotalDelayObjective, now_s: int, horizon_s: int) -> IntegerCosts:
         """Return integer weights, as precise as the largest possible sum of delays allows in 60 bits."""
         weight = objective.weight
         factor = min(2.0**_BITS / (float(weight.sum()) * max(1, horizon_s)), _LEAST / float(weight.min()))
         whole = tuple(max(1, round(each * factor)) for each in weight.tolist())
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
-    def expression(self, model: Model) -> Any:
+    def expression(self, model: ConstraintModel) -> Any:
         """Return `delay` as an expression of the solver, whose starts are seconds from now."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.dispatchers.cp.model_choice import Running
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import IntArray, Snapshot
@@ -22,7 +22,7 @@ class CpProblem:
     """
 
     facts: CpInstance
-    objective: Objective
+    objective: TotalDelayObjective
     rest: IntArray
     overdue: bool
     in_order: bool = False
@@ -54,7 +54,7 @@ def cp_instance_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpIn
     return CpInstance(snapshot.now_s, machine, table, no_jobs, active, end_s, table.place_node, table.place_units)
 
 
-def first_leaf(facts: CpInstance) -> Plan:
+def first_leaf(facts: CpInstance) -> CpPlan:
     """Return the first leaf of the paper's search, in which every considered job has a start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.cp_state import TotalDelayObjective
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import IntArray
 
@@ -27,7 +27,7 @@ _ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class PoolProblem:
+class CumulativeProblem:
     """Jobs on pools. Times are seconds from `now_s`."""
 
     now_s: int
@@ -48,7 +48,7 @@ class PoolProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolBudget:
+class CpSatBudget:
     """The solver's budget: seconds, or thousandths of its deterministic time."""
 
     seconds: float
@@ -57,7 +57,7 @@ class PoolBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class SatSolution:
+class CpSatSolution:
     """Starts in seconds of the problem's clock; None if the limit was reached before a first plan.
 
     `bound` is a proved lower bound of the cost, or None.
@@ -71,10 +71,10 @@ class SatSolution:
     branches: int = 0
 
 
-class BuiltModel:
+class CpSatModel:
     """Variables and constraints; the functions below add an objective."""
 
-    def __init__(self, problem: PoolProblem) -> None:
+    def __init__(self, problem: CumulativeProblem) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
         horizon_s, durations = problem.horizon_s, problem.duration_s.tolist()
         releases = problem.release_s.tolist()
@@ -108,10 +108,10 @@ class BuiltModel:
 
 
 def solve(
-    problem: PoolProblem, objective: Objective, budget: PoolBudget, hint_s: IntArray | None = None
-) -> SatSolution:
+    problem: CumulativeProblem, objective: TotalDelayObjective, budget: CpSatBudget, hint_s: IntArray | None = None
+) -> CpSatSolution:
     """Return the cheapest plan found within the budget, starting from `hint_s` if given."""
-    built = BuiltModel(problem)
+    built = CpSatModel(problem)
     weight = objective.weight
     factor = min(_LARGEST / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
     terms: list[Any] = []
@@ -130,18 +130,18 @@ def solve(
         built.hint(hint_s)
     solver, status = _searched(built.model, budget)
     if status not in ("optimal", "feasible"):
-        return SatSolution(None, np.inf, None, status, solver.wall_time)
+        return CpSatSolution(None, np.inf, None, status, solver.wall_time)
     start_s = left_shifted(problem, np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s)
     cost = delay(objective, start_s)
     if status == "optimal":
-        return SatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
+        return CpSatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
     # The solver counts delays from the problem's beginning, the objective from `since_s`, which can be earlier.
     beside = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
     bound = min(cost, (solver.best_objective_bound - beside) / factor)
-    return SatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
+    return CpSatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
 
 
-def left_shifted(problem: PoolProblem, start_s: IntArray) -> IntArray:
+def left_shifted(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
     """Return the plan with every job as early as possible beside those that start before it; no start is later.
 
     A solver that stops early leaves gaps, and a cluster has no event at their ends.
@@ -168,16 +168,16 @@ def left_shifted(problem: PoolProblem, start_s: IntArray) -> IntArray:
     return found
 
 
-def costs(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> Objective:
+def costs(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> TotalDelayObjective:
     """Return bsld, af or awf of a whole trace as costs of delays (see `cpsched.dispatchers.cp.cp_objective`)."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":
-        return Objective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
+        return TotalDelayObjective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
     weight = np.full(n, 1.0 / n) if metric == "af" else processors * run_s / float((processors * run_s).sum())
-    return Objective(weight, submit_s.copy(), float((weight * run_s).sum()))
+    return TotalDelayObjective(weight, submit_s.copy(), float((weight * run_s).sum()))
 
 
-def _searched(model: Any, budget: PoolBudget, share: float = 1.0) -> tuple[Any, str]:
+def _searched(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[Any, str]:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1, budget.seed
     if budget.effort is not None:
@@ -192,14 +192,14 @@ def _searched(model: Any, budget: PoolBudget, share: float = 1.0) -> tuple[Any, 
 # ------------------------------------------------------------------------------------------------------------- P2SF
 
 
-def p2sf(problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
+def p2sf(problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
     """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), with wait W and response time F (debs24 equation 6)."""
     upper, lower = _moments(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 
 
 def _moments(
-    problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
+    problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     wait = (start_s - submit_s).astype(np.float64)
     response, r = wait + problem.duration_s, np.asarray(processors, np.float64)
@@ -207,8 +207,8 @@ def _moments(
 
 
 def solve_p2sf(
-    problem: PoolProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: PoolBudget, hint_s: IntArray
-) -> SatSolution:
+    problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: CpSatBudget, hint_s: IntArray
+) -> CpSatSolution:
     """Minimise P2SF by Dinkelbach's algorithm on tabulated costs that are linear between entries.
 
     Given the ratio l of a known plan, a plan with sum of r (F^4 - W^4) - l r (F^3 - W^3) below 0 has a smaller ratio.
@@ -223,7 +223,7 @@ def solve_p2sf(
             upper, lower = _moments(problem, submit_s, processors, at_s + problem.now_s)
             return upper - ratio * lower
 
-        built = BuiltModel(problem)
+        built = CpSatModel(problem)
         built.model.minimize(table_objective(built, cost, best - problem.now_s))
         solver, outcome = _searched(built.model, budget, 1 / _ROUNDS)
         seconds, branches = seconds + solver.wall_time, branches + solver.num_branches
@@ -234,10 +234,10 @@ def solve_p2sf(
         if found >= least * (1 - 1e-6):
             break
         best, least = start_s, found
-    return SatSolution(best, least, None, status, seconds, branches)
+    return CpSatSolution(best, least, None, status, seconds, branches)
 
 
-def table_objective(built: BuiltModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
+def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
     """Return the sum of tabulated costs; `cost` returns them for one start per job. Hints `shown_s`."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s

@@ -18,14 +18,14 @@ import numpy as np
 from ortools.constraint_solver import pywrapcp
 from typing_extensions import override
 
-from cpsched.dispatchers.cp.position_variables import PositionVariables, UnitVariables
-from cpsched.kernels.cp.cp_state import CpInstance, Plan, SearchStep, empty_plan
+from cpsched.dispatchers.cp.position_variables import PositionModelVariables, UnitPlacementVariables
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState, empty_plan
 from cpsched.kernels.cp.search_guide import gap_below, new_step, next_chance, next_spot, next_to_start
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
-class Model(Protocol):
+class ConstraintModel(Protocol):
     """Variables and constraints of one problem; `post` adds the constraints."""
 
     solver: Any
@@ -44,20 +44,20 @@ class Model(Protocol):
     def post(self) -> None:
         """Post the constraints."""
 
-    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables of the places of job `j`, and their values in `plan`."""
 
-    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
+    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """Return a decision builder."""
 
-    def read(self, search: Any) -> Plan:
+    def read(self, search: Any) -> CpPlan:
         """Return the plan of the solver's present solution."""
 
 
-class StartOrPostpone(pywrapcp.PyDecision):  # type: ignore[misc]
+class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
     """Start job `j` at its earliest, or postpone it."""
 
-    def __init__(self, search: GuidedDecisionBuilder, j: int, tau: int, chance: int) -> None:
+    def __init__(self, search: ScheduleOrPostponeBuilder, j: int, tau: int, chance: int) -> None:
         super().__init__()
         self._search, self._j, self._tau, self._chance = search, j, tau, chance
 
@@ -70,7 +70,7 @@ class StartOrPostpone(pywrapcp.PyDecision):  # type: ignore[misc]
         self._search.postpone(self._j, self._chance)
 
 
-class AssignLargest(pywrapcp.PyDecision):  # type: ignore[misc]
+class AssignLargestDecision(pywrapcp.PyDecision):  # type: ignore[misc]
     """Assign the largest free value to `variable`, or a smaller one."""
 
     def __init__(self, variable: Any, value: int) -> None:
@@ -86,7 +86,7 @@ class AssignLargest(pywrapcp.PyDecision):  # type: ignore[misc]
         self._variable.SetMax(self._value - 1)
 
 
-class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
+class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     """The decision builder; `plan` holds the leaf of the present solution.
 
     `rank` orders the jobs that can start first (by job, smallest first; in the papers by priority). This class decides
@@ -94,14 +94,14 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     their order.
     """
 
-    def __init__(self, model: Model, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> None:
+    def __init__(self, model: ConstraintModel, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> None:
         super().__init__()
         jobs = len(model.start)
         self._model, self._complete = model, complete
         self._order = np.arange(jobs) if rank is None else np.argsort(rank, kind="stable")
         self.plan = plan if plan is not None else empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
-        self._step: SearchStep | None = None
+        self._step: CpSearchState | None = None
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -128,7 +128,7 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
             if j >= 0 and len(late) == 0:
                 tau = int(self.plan.start_s[j])
                 chance = next_chance(facts, self.plan, self.step(placed, j))
-                return self._keep(StartOrPostpone(self, j, tau - facts.now_s, chance - facts.now_s))
+                return self._keep(ScheduleOrPostponeDecision(self, j, tau - facts.now_s, chance - facts.now_s))
             at = postponed_s[late] - facts.now_s
             if at.max() > self._model.horizon_s:
                 self._model.solver.Fail()
@@ -151,7 +151,7 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         step.earliest_s[:] = earliest_s
         return next_to_start(self._model.facts, self.plan, step), step.put_off_s
 
-    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> SearchStep:
+    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
         """Return the step for the kernels: `placed` jobs have places, as have the first `done` parts of `j`."""
         if self._step is None:
             self._step = new_step(self._model.facts, self._order)
@@ -206,11 +206,16 @@ class GuidedDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
         return self._model.solver.AssignVariablesValues(undecided, values)
 
 
-class PositionDecisionBuilder(GuidedDecisionBuilder):
+class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
     """The search of the position model: each unit on the highest positions (pcp20 section 3)."""
 
     def __init__(
-        self, model: Model, variables: PositionVariables, plan: Plan | None, rank: Sequence[int] | None, complete: bool
+        self,
+        model: ConstraintModel,
+        variables: PositionModelVariables,
+        plan: CpPlan | None,
+        rank: Sequence[int] | None,
+        complete: bool,
     ) -> None:
         super().__init__(model, plan, rank, complete)
         self._variables = variables
@@ -237,22 +242,22 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
                 node = next_spot(facts, plan, self.step(placed, j, done), top)
                 if node < 0:
                     self._variables.solver.Fail()
-                return AssignLargest(unit.node, int(np.searchsorted(self._variables.nodes, node)))
+                return AssignLargestDecision(unit.node, int(np.searchsorted(self._variables.nodes, node)))
             for r, place in unit.place.items():
                 if not place.Bound():
-                    return AssignLargest(place, self._highest(self.step(placed, j, done), unit, r))
+                    return AssignLargestDecision(place, self._highest(self.step(placed, j, done), unit, r))
             self._note(j, first + done, unit)
         plan.parts[j] = len(self._variables.units[j])
         return None
 
     @staticmethod
-    def _keep_order(higher: UnitVariables, lower: UnitVariables) -> None:
+    def _keep_order(higher: UnitPlacementVariables, lower: UnitPlacementVariables) -> None:
         """Break the symmetry of a job's units: each is below the one before it."""
         lower.node.SetMax(higher.node.Value())
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
-    def _highest(self, step: SearchStep, unit: UnitVariables, r: int) -> int:
+    def _highest(self, step: CpSearchState, unit: UnitPlacementVariables, r: int) -> int:
         """Return the highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
         grain = int(self._variables.grain[r])
@@ -262,7 +267,7 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
             self._variables.solver.Fail()
         return int(y) // grain
 
-    def _note(self, j: int, part: int, unit: UnitVariables) -> None:
+    def _note(self, j: int, part: int, unit: UnitPlacementVariables) -> None:
         """Write a placed part of job `j` into the plan."""
         plan, facts = self.plan, self._variables.facts
         slot, node = int(facts.jobs[j]), int(self._variables.nodes[unit.node.Value()])
@@ -282,7 +287,7 @@ class PositionDecisionBuilder(GuidedDecisionBuilder):
             plan.y[part, r] = place.Value() * int(self._variables.grain[r])
 
 
-def values_of(variables: PositionVariables, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+def values_of(variables: PositionModelVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
     """Return the variables of the places of job `j`, and their values in `plan`."""
     first, count = int(plan.first[j]), int(plan.parts[j])
     if len(variables.units[j]) != count:  # whole nodes of different sizes: see `variables`

@@ -41,7 +41,7 @@ WORDS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
+class CpDispatcherConfig:
     """The parts of one member of the family; the defaults are PCP'20's. `WORDS` explains each value.
 
     `objective` is the cost of a plan. `priority` is the order in search and allocation. `none` leaves the search to the

@@ -14,9 +14,9 @@ from typing_extensions import override
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import AssignLargest, GuidedDecisionBuilder
+from cpsched.dispatchers.cp.decision_builder import AssignLargestDecision, ScheduleOrPostponeBuilder
 from cpsched.dispatchers.cp.model_sizes import intervals_on, with_intervals
-from cpsched.kernels.cp.cp_state import CpInstance, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
 from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.kernels.fit_rules import taken_on, units_on
@@ -26,13 +26,13 @@ _INTERVAL_S = 4e-5
 """Time to build and propagate once per optional interval, in seconds."""
 
 
-class NodeModel:
+class NodeAllocationModel:
     """The model of a cluster of nodes: the solver places every unit."""
 
     own_search_proves = False
     """False: the solver's own search abandons a start after one attempt, even if other places would allow it."""
 
-    def __init__(self, solver: Any, problem: CpProblem, plan: Plan | None) -> None:
+    def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan | None) -> None:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
         self._durations = facts.table.estimate_s[facts.jobs].tolist()
@@ -55,7 +55,7 @@ class NodeModel:
             self.present.append([unit.PerformedExpr().Var() for unit in units])
 
     @staticmethod
-    def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
+    def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return the expected build time in seconds."""
         return _INTERVAL_S * with_intervals(problem.facts)
 
@@ -114,7 +114,7 @@ class NodeModel:
         columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the presence variables of job `j`, and their values in `plan`."""
         first = int(plan.first[j])
         left: dict[int, int] = {}
@@ -126,16 +126,16 @@ class NodeModel:
             left[node] = left.get(node, 0) - 1
         return self.present[j], values
 
-    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> Any:
+    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """Return the guided search; without ranks the solver's default search: all starts, then all intervals."""
         if plan is not None and rank is not None:
-            return NodeSearch(self, plan, rank, complete)
+            return NodeDecisionBuilder(self, plan, rank, complete)
         solver, present = self.solver, [variable for each in self.present for variable in each]
         starts = solver.Phase(self.tasks, solver.INTERVAL_DEFAULT)
         places = solver.Phase(present, solver.CHOOSE_FIRST_UNBOUND, solver.ASSIGN_MAX_VALUE)
         return solver.Compose([starts, places])
 
-    def read(self, search: Any) -> Plan:
+    def read(self, search: Any) -> CpPlan:
         """Return the plan of the solver's present solution."""
         facts, table, machine = self.facts, self.facts.table, self.facts.machine
         plan = empty_plan(facts)
@@ -154,10 +154,10 @@ class NodeModel:
         return plan
 
 
-class NodeSearch(GuidedDecisionBuilder):
-    """Decide starts as in `GuidedDecisionBuilder`; a job's units go to the highest nodes that fit."""
+class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
+    """Decide starts as in `ScheduleOrPostponeBuilder`; a job's units go to the highest nodes that fit."""
 
-    def __init__(self, model: NodeModel, plan: Plan, rank: Sequence[int], complete: bool) -> None:
+    def __init__(self, model: NodeAllocationModel, plan: CpPlan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)
         self._nodes = model
 
@@ -172,10 +172,10 @@ class NodeSearch(GuidedDecisionBuilder):
             return self.at_once(*self._nodes.leaf(self.plan, j))
         undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())
         variable = next(undecided, None)
-        return AssignLargest(variable, 1) if variable is not None else None
+        return AssignLargestDecision(variable, 1) if variable is not None else None
 
 
-def parts_of(facts: CpInstance, plan: Plan | None) -> list[int]:
+def parts_of(facts: CpInstance, plan: CpPlan | None) -> list[int]:
     """Return by job how many intervals are present: one per unit, or one per whole node of the first leaf."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():

@@ -18,17 +18,17 @@ from cpsched.dispatchers.cp.cp_objective import (
     with_site_priority,
 )
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.solve_result import SolveResult, decision_with_allocation, effort_of, empty_decision
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.cp.solve_result import CpSolveResult, decision_with_allocation, effort_of, empty_decision
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import require
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, empty_plan, moment_of
+from cpsched.kernels.cp.cp_state import CpInstance, TotalDelayObjective, empty_plan, moment_of
 from cpsched.kernels.cp.relaxation import relax
 from cpsched.kernels.cp.startable_jobs import possible, startable
 from cpsched.model import NEVER, Decision, Effort, IntArray, Need, Snapshot
-from cpsched.planning import EVERY, ORDERS, Allocation, ListScheduler, plan_with
+from cpsched.planning import EVERY, ORDERS, Allocation, ListSchedulerSpec, plan_with
 
 if TYPE_CHECKING:  # it imports the solver
-    from cpsched.dispatchers.cp.cp_sat import PoolProblem
+    from cpsched.dispatchers.cp.cp_sat import CumulativeProblem
 
 Metric = Literal["bsld", "af", "awf", "p2sf"]
 
@@ -93,13 +93,13 @@ class PerObjectiveDispatcher(Dispatcher):
             effort = replace(effort, objective=self._ratio(snapshot, problem.facts, answer.plan.start_s), bound=None)
         return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
-    def _objective(self, snapshot: Snapshot, slots: IntArray) -> Objective:
+    def _objective(self, snapshot: Snapshot, slots: IntArray) -> TotalDelayObjective:
         """Return the sum to minimise; for the ratio one that orders the jobs sensibly."""
         name = "awf" if self._metric == "p2sf" else self._metric
-        objective = OBJECTIVES[name](snapshot, slots, ExpectedWaits({}))
+        objective = OBJECTIVES[name](snapshot, slots, ExpectedQueueWaits({}))
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
-    def _answer(self, snapshot: Snapshot, problem: CpProblem) -> SolveResult:
+    def _answer(self, snapshot: Snapshot, problem: CpProblem) -> CpSolveResult:
         """Return the proved result if there is one, or else the solver's."""
         answer = presolve.solve_pool_tree(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
@@ -107,7 +107,7 @@ class PerObjectiveDispatcher(Dispatcher):
             return answer
         return self._solved(snapshot, problem, answer)
 
-    def _solved(self, snapshot: Snapshot, problem: CpProblem, answer: SolveResult) -> SolveResult:
+    def _solved(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult) -> CpSolveResult:
         """Return the solver's best plan, from the plan found so far and from each list plan."""
         from cpsched.dispatchers.cp import cp_sat  # imports the solver on first use
 
@@ -116,24 +116,24 @@ class PerObjectiveDispatcher(Dispatcher):
         hints: list[IntArray | None] = [_in_queue_order(snapshot, facts, name) for name in self._orders]
         hints = [hint for hint in hints if hint is not None]
         effort = self._effort // (len(hints) + 1) + 1 if self._effort is not None else None
-        budget = cp_sat.PoolBudget(self._limit_s / (len(hints) + 1), effort, self._seed)
+        budget = cp_sat.CpSatBudget(self._limit_s / (len(hints) + 1), effort, self._seed)
         first = answer.plan.start_s if answer.plan is not None and answer.plan.start_s[0] >= facts.now_s else None
         if self._metric == "p2sf":
             submit_s, processors = snapshot.table.submit_s[facts.jobs], self._heights(snapshot, facts)
             shown = _in_queue_order(snapshot, facts, "reg")
             starts = [hint for hint in (shown if shown is not None else first, *hints) if hint is not None]
             if not starts:
-                return SolveResult(None, "late", False, status="unknown")
+                return CpSolveResult(None, "late", False, status="unknown")
             found = [cp_sat.solve_p2sf(pooled, submit_s, processors, budget, start) for start in starts]
         else:
             found = [cp_sat.solve(pooled, objective, budget, hint) for hint in (first, *hints)]
         best = min(found, key=lambda each: each.cost)
         if best.start_s is None:
-            return SolveResult(None, "late", False, status=best.status)
+            return CpSolveResult(None, "late", False, status=best.status)
         plan = empty_plan(facts)
         plan.start_s[:] = best.start_s
         bounds = [each.bound for each in found if each.bound is not None]
-        return SolveResult(
+        return CpSolveResult(
             plan,
             "solver",
             False,
@@ -158,26 +158,28 @@ class PerObjectiveDispatcher(Dispatcher):
         return processors * site_priority_factors(snapshot, facts.jobs, self._site_weight, processors)
 
     @staticmethod
-    def _by_list(snapshot: Snapshot, answer: SolveResult, considered: int, need: Need) -> Decision:
+    def _by_list(snapshot: Snapshot, answer: CpSolveResult, considered: int, need: Need) -> Decision:
         """Return the decision of list-reg."""
-        decision = plan_with(ListScheduler(EVERY, "reg"), snapshot, need)
+        decision = plan_with(ListSchedulerSpec(EVERY, "reg"), snapshot, need)
         effort = Effort("late", considered, considered, answer.status, solver_s=answer.solver_s)
         return replace(decision, effort=effort)
 
 
-def _on_pools(problem: CpProblem) -> PoolProblem:
+def _on_pools(problem: CpProblem) -> CumulativeProblem:
     """Return the problem in the solver's terms."""
-    from cpsched.dispatchers.cp.cp_sat import PoolProblem
+    from cpsched.dispatchers.cp.cp_sat import CumulativeProblem
 
     facts, found = problem.facts, relax(problem.facts, False)
     nothing = np.zeros(len(facts.jobs), np.int64)
     durations = facts.table.estimate_s[facts.jobs]
-    return PoolProblem(facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity)
+    return CumulativeProblem(
+        facts.now_s, nothing, durations, found.demand, found.moment_s - facts.now_s, found.capacity
+    )
 
 
 def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArray | None:
     """Return the starts of the considered jobs under list scheduling by `order`; None if one has no start."""
-    plan_s = plan_with(ListScheduler(EVERY, order), snapshot, "plan").plan_s
+    plan_s = plan_with(ListSchedulerSpec(EVERY, order), snapshot, "plan").plan_s
     if plan_s is None:
         return None
     at = dict(zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True))
@@ -185,11 +187,11 @@ def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArr
     return None if (starts == NEVER).any() else starts
 
 
-def _densest_first(snapshot: Snapshot, slots: IntArray, objective: Objective) -> IntArray:
+def _densest_first(snapshot: Snapshot, slots: IntArray, objective: TotalDelayObjective) -> IntArray:
     """Return positions of `slots` by area / weight, smallest first; ties by largest area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
 
 
-def _reordered(objective: Objective, order: IntArray) -> Objective:
-    return Objective(objective.weight[order], objective.since_s[order], objective.constant)
+def _reordered(objective: TotalDelayObjective, order: IntArray) -> TotalDelayObjective:
+    return TotalDelayObjective(objective.weight[order], objective.since_s[order], objective.constant)

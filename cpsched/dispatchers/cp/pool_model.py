@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import GuidedDecisionBuilder
+from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeBuilder
 from cpsched.dispatchers.cp.position_constraints import cumulative_free
 from cpsched.dispatchers.cp.presolve import pool_relaxation
-from cpsched.kernels.cp.cp_state import Plan, Relaxation
+from cpsched.kernels.cp.cp_state import CpPlan, CumulativeRelaxation
 
 TASK_S = 2e-5
 """Time to build and propagate once per task of a cumulative, in seconds."""
 
 
-class PoolModel:
+class CumulativeModel:
     """The model of a cluster as a pool of resources."""
 
     own_search_proves = True
 
-    def __init__(self, solver: Any, problem: CpProblem, plan: Plan | None) -> None:
+    def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan | None) -> None:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
         self._problem, self._pools = problem, self.relaxed(problem)
@@ -28,12 +28,12 @@ class PoolModel:
         self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
 
     @staticmethod
-    def relaxed(problem: CpProblem) -> Relaxation:
+    def relaxed(problem: CpProblem) -> CumulativeRelaxation:
         """Return the pools that can run short: free amounts over time, and the demand of each job."""
         return pool_relaxation(problem)
 
     @staticmethod
-    def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
+    def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return a lower bound of the build time in seconds."""
         return TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
 
@@ -62,14 +62,14 @@ class PoolModel:
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
-    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return nothing: jobs have no places."""
         return [], []
 
-    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
+    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
         """Return the search that starts or postpones; without ranks in priority order."""
-        return GuidedDecisionBuilder(self, plan, rank, complete)
+        return ScheduleOrPostponeBuilder(self, plan, rank, complete)
 
-    def read(self, search: GuidedDecisionBuilder) -> Plan:
+    def read(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
         """Return the plan of the solution of `search`."""
         return search.plan

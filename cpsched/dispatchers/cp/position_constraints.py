@@ -16,12 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.dispatchers.cp.position_variables import PositionVariables, Rectangles, StepProfile, eligible
+from cpsched.dispatchers.cp.position_variables import (
+    PositionFreeTimes,
+    PositionModelVariables,
+    RunningJobRectangles,
+    eligible,
+)
 from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 
-def post(variables: PositionVariables, held: Mapping[int, Rectangles], steps: Mapping[int, StepProfile | None]) -> None:
+def post(
+    variables: PositionModelVariables,
+    held: Mapping[int, RunningJobRectangles],
+    steps: Mapping[int, PositionFreeTimes | None],
+) -> None:
     """Post all constraints. `held` are the boxes of running jobs; `steps` the same as staircases, if small enough."""
     for r, fixed in held.items():
         found = steps[r]
@@ -36,7 +45,7 @@ def post(variables: PositionVariables, held: Mapping[int, Rectangles], steps: Ma
         whole_node_capacity(variables, j)
 
 
-def no_overlap_2d(variables: PositionVariables, r: int, fixed: Rectangles) -> None:
+def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are boxes of others."""
     constant = _constants(variables.solver)
     boxes = [
@@ -54,7 +63,7 @@ def no_overlap_2d(variables: PositionVariables, r: int, fixed: Rectangles) -> No
         variables.solver.Add(variables.solver.NonOverlappingBoxesConstraint(*columns))
 
 
-def element_by_position(variables: PositionVariables, r: int, steps: StepProfile) -> None:
+def element_by_position(variables: PositionModelVariables, r: int, steps: PositionFreeTimes) -> None:
     """Post s >= free_from[y]: one Element per unit replaces diffn between it and the boxes of running jobs."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
@@ -73,7 +82,7 @@ def element_by_position(variables: PositionVariables, r: int, steps: StepProfile
                 solver.Add(start >= solver.Element(flat, (kind * stride + unit.place[r]).Var()))
 
 
-NO_RECTANGLES = Rectangles(*(np.empty(0, np.int64) for _ in range(3)))
+NO_RECTANGLES = RunningJobRectangles(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def _constants(solver: Any) -> Callable[[int], Any]:
@@ -88,7 +97,7 @@ def _constants(solver: Any) -> Callable[[int], Any]:
     return constant
 
 
-def cumulative_capacity(variables: PositionVariables, r: int, fixed: Rectangles) -> None:
+def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post the implied cumulative(s, d, amounts of `r`) within the total capacity, with each job as one task."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
@@ -121,13 +130,13 @@ def cumulative_free(
     solver.Add(solver.Cumulative([task for task, _ in demanded], [amount for _, amount in demanded], free[-1], ""))
 
 
-def all_different_nodes(variables: PositionVariables, j: int) -> None:
+def all_different_nodes(variables: PositionModelVariables, j: int) -> None:
     """Post alldifferent(x) for a job whose units may not share a node. (Whole nodes differ by diffn.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
-def whole_node_capacity(variables: PositionVariables, j: int) -> None:
+def whole_node_capacity(variables: PositionModelVariables, j: int) -> None:
     """Require that the whole nodes of an exclusive job hold all of its units."""
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:

@@ -7,9 +7,15 @@ from typing import Any
 
 from cpsched.dispatchers.cp import position_constraints
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import GuidedDecisionBuilder, PositionDecisionBuilder, values_of
-from cpsched.dispatchers.cp.position_variables import Rectangles, StepProfile, fixed_rectangles, step_profile, variables
-from cpsched.kernels.cp.cp_state import Plan
+from cpsched.dispatchers.cp.decision_builder import PositionDecisionBuilder, ScheduleOrPostponeBuilder, values_of
+from cpsched.dispatchers.cp.position_variables import (
+    PositionFreeTimes,
+    RunningJobRectangles,
+    fixed_rectangles,
+    step_profile,
+    variables,
+)
+from cpsched.kernels.cp.cp_state import CpPlan
 
 _PAIR_S = 1e-7
 """Time of diffn's first propagation per pair of boxes, s (measured with 200 to 600 boxes)."""
@@ -20,12 +26,12 @@ _STEP_S = 5e-8
 """Time of a staircase per unit and entry, s (measured with 64 to 50,000 entries: 4 to 7e-8)."""
 
 
-class PositionModel:
+class PositionAllocationModel:
     """The model by positions; other modules define its variables, constraints and search."""
 
     own_search_proves = True
 
-    def __init__(self, solver: Any, problem: CpProblem, plan: Plan) -> None:
+    def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan) -> None:
         self.solver, self.facts, self.horizon_s = solver, problem.facts, problem.horizon_s
         self._parts = int(plan.parts.sum())
         self.variables = variables(solver, problem.facts, problem.horizon_s, plan)
@@ -33,7 +39,7 @@ class PositionModel:
         self._held = {r: fixed_rectangles(self.variables, r) for r in self.variables.resources}
         self._stairs = {r: self._cheaper(r, held) for r, held in self._held.items()}
 
-    def _cheaper(self, r: int, held: Rectangles) -> StepProfile | None:
+    def _cheaper(self, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
         """Return the running jobs as a staircase; None if boxes in diffn are cheaper."""
         found, boxes = step_profile(self.variables, r, held), len(held.size)
         if found is None:
@@ -42,7 +48,7 @@ class PositionModel:
         return found if self._parts * _climbing_s(found) < as_boxes_s else None
 
     @staticmethod
-    def least_cost_s(problem: CpProblem, plan: Plan | None) -> float:
+    def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return a lower bound of the build time in seconds, before anything is built."""
         return _PART_S * int(plan.parts.sum()) if plan is not None else 0.0
 
@@ -60,19 +66,19 @@ class PositionModel:
         """Post all constraints."""
         position_constraints.post(self.variables, self._held, self._stairs)
 
-    def leaf(self, plan: Plan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 
-    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
+    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
         """Return the guided search."""
         return PositionDecisionBuilder(self, self.variables, plan, rank, complete)
 
-    def read(self, search: GuidedDecisionBuilder) -> Plan:
+    def read(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
         """Return the plan of the solver's present solution."""
         return search.plan
 
 
-def _climbing_s(steps: StepProfile) -> float:
+def _climbing_s(steps: PositionFreeTimes) -> float:
     """Return the time to build one unit's part of a staircase, in seconds."""
     return _ELEMENT_S + (len(steps.kind_of) + steps.free_from.size) * _STEP_S

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.kernels.cp.cp_state import CpInstance, Plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
 from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class UnitVariables:
+class UnitPlacementVariables:
     """A part of a job in the model: `node` is x; `place` holds p, `position` y and `size` dy by resource, in grains."""
 
     node: Any
@@ -36,7 +36,7 @@ class UnitVariables:
 
 
 @dataclass(frozen=True, slots=True)
-class Rectangles:
+class RunningJobRectangles:
     """What running jobs hold of one resource: first positions and sizes in grains, durations in seconds."""
 
     position: IntArray
@@ -49,7 +49,7 @@ class Rectangles:
 
 
 @dataclass(frozen=True, slots=True)
-class StepProfile:
+class PositionFreeTimes:
     """The same as a staircase: all running jobs begin now, and on each node the last to end is at the bottom.
 
     A unit at position p of a node overlaps no running job iff it starts at `free_from` or later, because the jobs above
@@ -63,7 +63,7 @@ class StepProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionVariables:
+class PositionModelVariables:
     """The solver's decision variables and their axes."""
 
     solver: Any
@@ -78,7 +78,7 @@ class PositionVariables:
     """Worst-case makespan in seconds from now: the sum of all durations (pcp20: eoh)."""
     start: list[Any]
     """s by job."""
-    units: list[list[UnitVariables]]
+    units: list[list[UnitPlacementVariables]]
     """By job and part."""
 
     @property
@@ -101,7 +101,7 @@ def eligible(facts: CpInstance, slot: int) -> BoolArray:
     return fits
 
 
-def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: Plan) -> PositionVariables:
+def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
     """Create s, x, p and y for the considered jobs.
 
     An exclusive job has one part per node in the first leaf (`leaf`), every other job one per unit.
@@ -112,7 +112,7 @@ def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: Plan) -> Pos
     asked = facts.table.per_unit[slots].max(axis=0) > 0
     grain = _grains(facts, nodes)
     stride = np.where(asked, facts.machine.capacity[nodes].max(axis=0) // grain, 0)
-    found = PositionVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
+    found = PositionModelVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
     by_all = taken_by_all(facts)
     free: dict[tuple[int, ...], list[int]] = {}
     for j, slot in enumerate(slots.tolist()):
@@ -155,7 +155,7 @@ def _eligible_by_shape(facts: CpInstance) -> dict[tuple[int, ...], BoolArray]:
     return found
 
 
-def _node_variable(variables: PositionVariables, allowed: BoolArray) -> Any:
+def _node_variable(variables: PositionModelVariables, allowed: BoolArray) -> Any:
     if allowed.all():
         return variables.solver.IntVar(0, len(allowed) - 1)
     return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
@@ -185,10 +185,12 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
     return np.flatnonzero((asked > 0) & ~settled).tolist()
 
 
-def _unit(variables: PositionVariables, slot: int, allowed: BoolArray, free: Sequence[int]) -> UnitVariables:
+def _unit(
+    variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
+) -> UnitPlacementVariables:
     """Return one unit: `per_unit` positions inside one node in each requested resource; variable only in `free`."""
     solver, facts = variables.solver, variables.facts
-    unit = UnitVariables(_node_variable(variables, allowed), {}, {}, {})
+    unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         dy = int(facts.table.per_unit[slot, r] // variables.grain[r])
         if dy == 0:
@@ -209,9 +211,9 @@ def _unit(variables: PositionVariables, slot: int, allowed: BoolArray, free: Seq
     return unit
 
 
-def _whole_node(variables: PositionVariables, slot: int, allowed: BoolArray) -> UnitVariables:
+def _whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
     """Return a whole node: all its positions, in every resource of the model."""
-    unit = UnitVariables(_node_variable(variables, allowed), {}, {}, {})
+    unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         stride = int(variables.stride[r])
         unit.place[r] = variables.solver.IntConst(0)
@@ -224,7 +226,7 @@ _MOST_STEPS = 50_000
 """Maximum number of staircase entries that the solver gets per unit, about 0.15 us each."""
 
 
-def step_profile(variables: PositionVariables, r: int, held: Rectangles) -> StepProfile | None:
+def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
     """Return `held` as a staircase; None if it would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
@@ -244,10 +246,10 @@ def step_profile(variables: PositionVariables, r: int, held: Rectangles) -> Step
     for found_steps, kind in kinds.items():
         for low, size, duration_s in found_steps:
             free_from[kind, low : low + size] = duration_s
-    return StepProfile(kind_of, free_from)
+    return PositionFreeTimes(kind_of, free_from)
 
 
-def fixed_rectangles(variables: PositionVariables, r: int) -> Rectangles:
+def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
     """Return the fixed boxes of resource `r`; adjacent boxes of equal end are merged, also across nodes."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)
@@ -262,4 +264,4 @@ def fixed_rectangles(variables: PositionVariables, r: int) -> Rectangles:
     opens[1:] = (end_s[1:] != end_s[:-1]) | (position[1:] != position[:-1] + size[:-1])
     at = np.flatnonzero(opens)
     total = np.add.reduceat(size, at) if len(at) else size
-    return Rectangles(position[at], total, end_s[at] - facts.now_s)
+    return RunningJobRectangles(position[at], total, end_s[at] - facts.now_s)

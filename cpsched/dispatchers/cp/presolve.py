@@ -8,7 +8,7 @@ import numpy as np
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.solve_result import SolveResult
+from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.kernels.cp.branch_and_bound import (
     COST_TOLERANCE,
     LEFT_SHIFTED,
@@ -16,7 +16,14 @@ from cpsched.kernels.cp.branch_and_bound import (
     branch_and_bound,
     interchangeable_bound,
 )
-from cpsched.kernels.cp.cp_state import BranchTree, CpInstance, Objective, Plan, Relaxation, empty_plan
+from cpsched.kernels.cp.cp_state import (
+    BranchAndBoundState,
+    CpInstance,
+    CpPlan,
+    CumulativeRelaxation,
+    TotalDelayObjective,
+    empty_plan,
+)
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
@@ -29,7 +36,7 @@ _SHAKES = 16
 """Dives in perturbed order, if the tree proves nothing."""
 
 
-def place_all_now(facts: CpInstance) -> SolveResult | None:
+def place_all_now(facts: CpInstance) -> CpSolveResult | None:
     """Return the result that starts every considered job now, if the dive can place them; else None.
 
     It is optimal: no term of an objective decreases with the job's start, and no start is before now.
@@ -37,10 +44,10 @@ def place_all_now(facts: CpInstance) -> SolveResult | None:
     plan = empty_plan(facts)
     if dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
         return None
-    return SolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
+    return CpSolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
 
 
-def first_leaf_meets_bound(facts: CpInstance, objective: Objective, seed: int) -> SolveResult:
+def first_leaf_meets_bound(facts: CpInstance, objective: TotalDelayObjective, seed: int) -> CpSolveResult:
     """Return the first leaf, improved by branch and bound on the problem without places.
 
     A plan whose delays cost as much as those of the best relaxed plan is optimal, and the result is certain. If all
@@ -51,18 +58,20 @@ def first_leaf_meets_bound(facts: CpInstance, objective: Objective, seed: int) -
     relaxed = relax(facts, True)
     bound = interchangeable_bound(facts, relaxed, objective)
     if _meets(bound, objective, plan):
-        return SolveResult(plan, "bound-met", True, bound, "optimal")
+        return CpSolveResult(plan, "bound-met", True, bound, "optimal")
     least = bound
-    _, _, bound = branch_and_bound(facts, BranchTree(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES)
+    _, _, bound = branch_and_bound(
+        facts, BranchAndBoundState(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES
+    )
     bound = max(bound, least)
     if not _meets(bound, objective, plan):
         plan = perturbed_dives(facts, plan, objective, np.random.default_rng(seed))
     met = _meets(bound, objective, plan)
-    answer = SolveResult(plan, "bound-met", met, bound)
+    answer = CpSolveResult(plan, "bound-met", met, bound)
     return dataclasses.replace(answer, status="optimal") if met else answer
 
 
-def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> SolveResult:
+def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveResult:
     """Return the same for the pool model, which has no places: if the tree is exhausted, its best plan is optimal.
 
     If no pool can run short, all jobs start now. This model does not check whether they fit on the nodes.
@@ -74,14 +83,14 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> SolveResu
     plan = empty_plan(facts)
     if relaxed.demand.shape[1] == 0:
         plan.start_s[:] = facts.now_s
-        return SolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
+        return CpSolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
     nodes = max(_NODES, 2 * len(facts.jobs))
-    tree = BranchTree(relaxed, objective, plan, empty_plan(facts))
+    tree = BranchAndBoundState(relaxed, objective, plan, empty_plan(facts))
     _, met, bound = branch_and_bound(facts, tree, nodes, LEFT_SHIFTED if left_shifted else NO_PLACES)
-    return SolveResult(plan, "bound-met", met, bound, "optimal" if met else "")
+    return CpSolveResult(plan, "bound-met", met, bound, "optimal" if met else "")
 
 
-def pool_relaxation(problem: CpProblem) -> Relaxation:
+def pool_relaxation(problem: CpProblem) -> CumulativeRelaxation:
     """Return the relaxation to pools. Jobs fixed at the end of the horizon follow the considered jobs."""
     facts = problem.facts
     return relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
@@ -104,12 +113,14 @@ def is_infeasible(problem: CpProblem) -> bool:
     return bool((found.demand[len(facts.jobs) :].sum(axis=0) > found.capacity[-1]).any())
 
 
-def _meets(bound: float, objective: Objective, plan: Plan) -> bool:
+def _meets(bound: float, objective: TotalDelayObjective, plan: CpPlan) -> bool:
     """Return whether no plan can be better, up to rounding."""
     return bound >= delay(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
-def perturbed_dives(facts: CpInstance, best: Plan, objective: Objective, random: np.random.Generator) -> Plan:
+def perturbed_dives(
+    facts: CpInstance, best: CpPlan, objective: TotalDelayObjective, random: np.random.Generator
+) -> CpPlan:
     """Return the best of `best` and of dives in the order of its starts, perturbed by a few places."""
     J, trial = len(facts.jobs), empty_plan(facts)
     least = delay(objective, best.start_s)

@@ -18,23 +18,28 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp.cp_objective import IntegerCosts
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import Model
-from cpsched.dispatchers.cp.node_model import NodeModel
-from cpsched.dispatchers.cp.pool_model import PoolModel
-from cpsched.dispatchers.cp.position_model import PositionModel
+from cpsched.dispatchers.cp.decision_builder import ConstraintModel
+from cpsched.dispatchers.cp.node_model import NodeAllocationModel
+from cpsched.dispatchers.cp.pool_model import CumulativeModel
+from cpsched.dispatchers.cp.position_model import PositionAllocationModel
 from cpsched.dispatchers.cp.search_limit import SearchLimit
-from cpsched.dispatchers.cp.slot_model import SlotModel, all_alike
-from cpsched.dispatchers.cp.solve_result import SolveResult
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.dispatchers.cp.slot_model import IdenticalUnitsModel, all_alike
+from cpsched.dispatchers.cp.solve_result import CpSolveResult
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import IntArray
 
-MODELS: dict[str, Any] = {"positions": PositionModel, "slots": SlotModel, "nodes": NodeModel, "pool": PoolModel}
+MODELS: dict[str, Any] = {
+    "positions": PositionAllocationModel,
+    "slots": IdenticalUnitsModel,
+    "nodes": NodeAllocationModel,
+    "pool": CumulativeModel,
+}
 
 
 def improve(
-    problem: CpProblem, answer: SolveResult, model_name: str, limit: SearchLimit, seed: int, guided: bool = True
-) -> SolveResult:
+    problem: CpProblem, answer: CpSolveResult, model_name: str, limit: SearchLimit, seed: int, guided: bool = True
+) -> CpSolveResult:
     """Verify the plan of `answer` with the solver, and search for a cheaper one.
 
     Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit was reached first,
@@ -51,12 +56,12 @@ def improve(
     if same and answer.plan is not None and guided:
         answer = dataclasses.replace(answer, plan=in_order(answer.plan, same))
     too_large = (
-        dataclasses.replace(answer, path="dive", status="unverified") if guided else SolveResult(None, "late", False)
+        dataclasses.replace(answer, path="dive", status="unverified") if guided else CpSolveResult(None, "late", False)
     )
     if not limit.covers(make.least_cost_s(problem, answer.plan)):
         return too_large
     solver = pywrapcp.Solver("cpsched", _parameters(model_name))
-    model: Model = make(solver, problem, answer.plan)
+    model: ConstraintModel = make(solver, problem, answer.plan)
     if not limit.covers(model.cost_s):
         return too_large
     run = RestartSearch(model, problem, answer.plan if guided else None, same)
@@ -96,7 +101,7 @@ def _parameters(model_name: str) -> Any:
     return parameters
 
 
-class SearchBudget:
+class RemainingSearchBudget:
     """The remaining budget of one search; the solver checks it at every node.
 
     `reserve` is kept for the time after the last search. A search gets at least `least`.
@@ -121,7 +126,9 @@ class SearchBudget:
 class RestartSearch:
     """The restarts of one call: the best plan so far (None before the first), and the solver's status."""
 
-    def __init__(self, model: Model, problem: CpProblem, plan: Plan | None, same: Sequence[IntArray] = ()) -> None:
+    def __init__(
+        self, model: ConstraintModel, problem: CpProblem, plan: CpPlan | None, same: Sequence[IntArray] = ()
+    ) -> None:
         self.plan, self.status = plan, "unverified"
         self.first_s = self.best_s = 0.0
         self._model, self._guided = model, plan is not None
@@ -137,12 +144,12 @@ class RestartSearch:
             self._best = scaled.value(plan.start_s)
             model.solver.Add(self._cost <= self._best)
 
-    def budget(self, limit: SearchLimit, doubled: int = 0) -> SearchBudget:
+    def budget(self, limit: SearchLimit, doubled: int = 0) -> RemainingSearchBudget:
         """Return the budget of the next search: the first limit, doubled `doubled` times, or `least_ms` if more.
 
         Releasing a model takes as long as building it, and the limit includes that time.
         """
-        return SearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
+        return RemainingSearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
     def restart(self, limit: SearchLimit, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or the stop of the search control.
@@ -177,7 +184,7 @@ class RestartSearch:
             idle = 0 if better else idle + 1
             turn += 1
 
-    def _verify(self, budget: SearchBudget, plan: Plan) -> None:
+    def _verify(self, budget: RemainingSearchBudget, plan: CpPlan) -> None:
         """Post the plan as a whole; the solver propagates every constraint."""
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
@@ -200,7 +207,7 @@ class RestartSearch:
             return self._model.search(blank, range(len(self._model.start)), True)
         return self._model.search(self.plan.copy(), self._rank(self.plan, turn, random), complete)
 
-    def _rank(self, plan: Plan, turn: int, random: np.random.Generator) -> list[int]:
+    def _rank(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
         """Return by job its rank among jobs that can start first: as in the best plan, later perturbed."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
@@ -213,7 +220,7 @@ class RestartSearch:
         found: list[int] = rank.tolist()
         return found
 
-    def _improved_by(self, search: Any, budget: SearchBudget) -> bool:
+    def _improved_by(self, search: Any, budget: RemainingSearchBudget) -> bool:
         """Search for plans cheaper than the best; return whether one was found."""
         solver = self._model.solver
         steps = [search]
@@ -229,7 +236,7 @@ class RestartSearch:
         return self._best != before
 
 
-def interchangeable(facts: CpInstance, objective: Objective) -> list[IntArray]:
+def interchangeable(facts: CpInstance, objective: TotalDelayObjective) -> list[IntArray]:
     """Return groups of interchangeable considered jobs as ascending positions.
 
     Jobs of equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
@@ -242,7 +249,7 @@ def interchangeable(facts: CpInstance, objective: Objective) -> list[IntArray]:
     return [np.flatnonzero(kind_of.reshape(-1) == kind) for kind in np.flatnonzero(count > 1)]
 
 
-def in_order(plan: Plan, alike: list[IntArray]) -> Plan:
+def in_order(plan: CpPlan, alike: list[IntArray]) -> CpPlan:
     """Return the plan with the jobs of each group starting in the order in which they are considered."""
     found = plan.copy()
     for group in alike:

@@ -14,9 +14,9 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import GuidedDecisionBuilder
-from cpsched.dispatchers.cp.pool_model import TASK_S, PoolModel
-from cpsched.kernels.cp.cp_state import CpInstance, Plan, Relaxation
+from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeBuilder
+from cpsched.dispatchers.cp.pool_model import TASK_S, CumulativeModel
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CumulativeRelaxation
 from cpsched.kernels.cp.relaxation import relax
 from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
@@ -39,11 +39,11 @@ def all_alike(facts: CpInstance) -> bool:
     return True
 
 
-class SlotModel(PoolModel):
+class IdenticalUnitsModel(CumulativeModel):
     """The model by slots, which form a pool."""
 
     @staticmethod
-    def relaxed(problem: CpProblem) -> Relaxation:
+    def relaxed(problem: CpProblem) -> CumulativeRelaxation:
         """Return the capacities that can run short. The slots come first and imply the others."""
         return relax(problem.facts, True)
 
@@ -57,13 +57,15 @@ class SlotModel(PoolModel):
         if self._pools.demand.shape[1] > 0:
             self.keep_within(0, self.tasks())
 
-    def search(self, plan: Plan | None, rank: Sequence[int] | None, complete: bool) -> GuidedDecisionBuilder:
+    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
         """Return the search; a job that starts takes the first free slots."""
-        return SlotSearch(self, plan, rank, complete)
+        return IdenticalUnitsBuilder(self, plan, rank, complete)
 
 
-class SlotSearch(GuidedDecisionBuilder):
-    """Search by slots. Both forms of `GuidedDecisionBuilder` are equal here, because other places change nothing."""
+class IdenticalUnitsBuilder(ScheduleOrPostponeBuilder):
+    """Search by slots. Both forms of `ScheduleOrPostponeBuilder` are equal here, because other places change
+    nothing.
+    """
 
     @override
     def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

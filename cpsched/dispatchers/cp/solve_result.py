@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.dive import starts_now
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
-from cpsched.planning import GREEDY, Allocation, ListScheduler, plan_with
+from cpsched.planning import GREEDY, Allocation, ListSchedulerSpec, plan_with
 from cpsched.wait_reasons import wait_reasons_of
 
 
 @dataclass(frozen=True, slots=True)
-class SolveResult:
+class CpSolveResult:
     """A plan for the considered jobs (or None), how it was found, and the cost of the search.
 
     `bound` is a proved lower bound of the cost of delays (see `cp_objective`). `certain`: no search can improve the
     plan.
     """
 
-    plan: Plan | None
+    plan: CpPlan | None
     path: str
     certain: bool
     bound: float = 0.0
@@ -37,7 +37,7 @@ class SolveResult:
     """Solver time until its best plan, s."""
 
 
-def effort_of(facts: CpInstance, answer: SolveResult, objective: Objective, variables: int) -> Effort:
+def effort_of(facts: CpInstance, answer: CpSolveResult, objective: TotalDelayObjective, variables: int) -> Effort:
     """Return the effort of a result. Objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
@@ -54,13 +54,15 @@ def effort_of(facts: CpInstance, answer: SolveResult, objective: Objective, vari
     )
 
 
-def decision_of_placed_plan(snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need) -> Decision:
+def decision_of_placed_plan(
+    snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need
+) -> Decision:
     """Start the jobs whose start is now where the plan has placed them."""
     return _explained(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
 def decision_with_allocation(
-    snapshot: Snapshot, facts: CpInstance, plan: Plan, effort: Effort, need: Need, allocation: Allocation
+    snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
     """Place the jobs whose start is now, in priority order; a job that fits on no nodes waits (cp19 section 2.2).
 
@@ -89,7 +91,7 @@ def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, n
     )
 
 
-_SCHEMES = {name: ListScheduler(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
+_SCHEMES = {name: ListSchedulerSpec(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
 
 
 def _explained(

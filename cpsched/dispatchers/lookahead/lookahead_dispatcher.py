@@ -10,12 +10,12 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
-from cpsched.dispatchers.lookahead.run_history import RunHistory
+from cpsched.dispatchers.lookahead.run_history import RunAndWaitHistory
 from cpsched.errors import require
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.order_search import ALL_START, NONE_START, exported_order, look_ahead, restore_order
 from cpsched.kernels.scheduling_state import SchedulingState, planned, starts_of
-from cpsched.kernels.search_state import POOL_JOBS, SearchSettings, new_search
+from cpsched.kernels.search_state import POOL_JOBS, OrderSearchSettings, new_search
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
@@ -92,12 +92,12 @@ class Lookahead(Dispatcher):
         self._row, self._site_weight = row, site_weight
         self._objective, decodes = row.compiled(), row.effort if effort is None else effort
         self._search = new_search(
-            SearchSettings(
+            OrderSearchSettings(
                 decodes, work, horizon, covered, overdue_s, seed,
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
             )
         )  # fmt: skip
-        self._history = RunHistory() if row.aged_by else None
+        self._history = RunAndWaitHistory() if row.aged_by else None
         self.learns = self._history is not None
         self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
         self._jobs_per_work = 1
@@ -170,7 +170,7 @@ class Lookahead(Dispatcher):
             self._history.learn(ended)
 
     def _follow(
-        self, history: RunHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
+        self, history: RunAndWaitHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
         """Set ageing by the longest wait under `easy`; return the expected run times of queued jobs, float64[Q], s.
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from cpsched.jit.handles import fields_of
 from cpsched.kernels.plan_costs import TYPICAL
-from cpsched.kernels.search_state import PriceParameters
+from cpsched.kernels.search_state import WaitCostParameters
 from cpsched.model import BSLD_BOUND_S
 from cpsched.site.priority_weights import FloatArray
 
@@ -22,7 +22,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectiveRow:
+class WaitCostObjective:
     """An objective: the cost of one second of a job's wait.
 
     The cost is r^`r` E^`e` (1 + `flat` A / (r E)) (1 + `ageing` (W / `aged_s`)^`ageing_power`). The *typical area* A is
@@ -89,10 +89,10 @@ class ObjectiveRow:
         found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
         return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
 
-    def compiled(self) -> PriceParameters:
+    def compiled(self) -> WaitCostParameters:
         """Return the row as the kernels read it."""
-        return PriceParameters(
-            **{name: getattr(self, name) for name in fields_of(PriceParameters)} | {"bounded": int(self.bounded)}
+        return WaitCostParameters(
+            **{name: getattr(self, name) for name in fields_of(WaitCostParameters)} | {"bounded": int(self.bounded)}
         )
 
 
@@ -100,10 +100,10 @@ def _power(name: str, exponent: float) -> str:
     return name if exponent == 1 else f"{name}^{exponent:g}"
 
 
-OBJECTIVES: dict[str, ObjectiveRow] = {
+OBJECTIVES: dict[str, WaitCostObjective] = {
     row.name: row
     for row in (
-        ObjectiveRow(
+        WaitCostObjective(
             "default",
             "Short waits for most jobs, bounded waits for large ones, scaled by the site's waits under `easy`",
             e=-0.5,
@@ -113,7 +113,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
             ageing_power=4,
             bounded=True,
         ),
-        ObjectiveRow(
+        WaitCostObjective(
             "waits",
             "Short waits for many jobs, with ageing scaled by the site's waits under `easy`",
             e=-0.5,
@@ -121,7 +121,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
             aged_by=1.0,
             ageing_power=4,
         ),
-        ObjectiveRow(
+        WaitCostObjective(
             "large-jobs",
             "Large jobs and high utilization: waits weighted by size and per job, with ageing",
             r=1.3,
@@ -132,13 +132,13 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
             ageing_power=4,
             bounded=True,
         ),
-        ObjectiveRow("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
-        ObjectiveRow("af", "Mean response time (AF)", effort=300),
-        ObjectiveRow("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
-        ObjectiveRow(
+        WaitCostObjective("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
+        WaitCostObjective("af", "Mean response time (AF)", effort=300),
+        WaitCostObjective("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
+        WaitCostObjective(
             "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
         ),
-        ObjectiveRow("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
+        WaitCostObjective("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
     )
 }
 """All objectives by name."""

@@ -19,11 +19,11 @@ from cpsched.kernels.virtual_easy import (
     unfinished_entries,
 )
 from cpsched.model import EndedJob, IntArray, Snapshot
-from cpsched.run_time_model import MeanRunShares
+from cpsched.run_time_model import MeanWalltimeShares
 from cpsched.site.priority_weights import FloatArray
 
 
-class RunHistory:
+class RunAndWaitHistory:
     """Run times of ended jobs, and a virtual schedule of `easy` over the same jobs beside the real one.
 
     Call `follow` before reading results. Without history, jobs are expected to run to their walltimes, and jobs that
@@ -31,7 +31,7 @@ class RunHistory:
     """
 
     def __init__(self) -> None:
-        self.shares = MeanRunShares()
+        self.shares = MeanWalltimeShares()
         self._virtual = new_virtual_schedule()
         self._ended: dict[int, int] = {}
         """Run times, by job id, of jobs that ended since the virtual schedule was last updated."""
@@ -41,7 +41,7 @@ class RunHistory:
         """By slot: index of the job's user in `_share`."""
         self._index: dict[str, int] = {}
         self._share: FloatArray = np.ones(0)
-        """By user index: `MeanRunShares.of`."""
+        """By user index: `MeanWalltimeShares.of`."""
 
     def learn(self, ended: EndedJob) -> None:
         """Record a job that ended."""

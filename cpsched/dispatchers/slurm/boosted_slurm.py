@@ -20,7 +20,7 @@ LAST = NEVER
 """The rank of a job that arrived after the last plan: behind ranked jobs of equal priority, by arrival."""
 
 
-class BoostTable:
+class PriorityBoostTable:
     """Result of the last plan by slot: points added to a job's priority, and its rank among equals."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class BoostedSlurmDispatcher(Dispatcher):
             adviser = Lookahead(objective, effort, work, site_weight=site_weight, seed=seed)
         self.adviser, self._every_s = adviser, every_s
         self.learns = self.adviser.learns
-        self._points = BoostTable()
+        self._points = PriorityBoostTable()
         self._seen: tuple[int, ...] = ()
         """The last snapshot: pending jobs, submission of the newest one, running jobs."""
         self._due_s = self._advised_s = -NEVER

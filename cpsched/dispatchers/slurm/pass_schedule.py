@@ -16,7 +16,7 @@ LONG_AGO_S = -(1 << 40)
 """A time before any event."""
 
 
-class PassSchedule(NamedTuple):
+class SchedulingPassHistory(NamedTuple):
     """State of the passes before the next instant: times in seconds, flags 0 or 1."""
 
     seen_s: int = LONG_AGO_S
@@ -42,7 +42,7 @@ class PassSchedule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueObservation:
+class QueueAgeSummary:
     """One instant of a nonempty queue: submissions of its oldest and newest job, and the number of running jobs."""
 
     now_s: int
@@ -52,15 +52,15 @@ class QueueObservation:
 
 
 @dataclass(frozen=True, slots=True)
-class DuePasses:
+class DueSchedulingPasses:
     """The passes of one instant, and the schedule after them if they start nothing."""
 
     main: int
     backfill: bool
-    after: PassSchedule
+    after: SchedulingPassHistory
 
 
-def due_passes(agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObservation) -> DuePasses:
+def due_passes(agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: QueueAgeSummary) -> DueSchedulingPasses:
     """Return the passes that slurmctld runs now.
 
     At the first instant all are due. Passes between two instants without an event would have started nothing, so they
@@ -80,12 +80,12 @@ def due_passes(agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObse
         if next_s <= now_s:
             last_s = next_s + (now_s - next_s) // rules.bf_interval * rules.bf_interval
         backfill = last_s == now_s
-    return DuePasses(main, backfill, after._replace(seen_s=now_s, backfill_s=last_s, running=seen.running))
+    return DueSchedulingPasses(main, backfill, after._replace(seen_s=now_s, backfill_s=last_s, running=seen.running))
 
 
 def _main(
-    agenda: PassSchedule, rules: SchedulerParameters, seen: QueueObservation, arrived: bool, ended: bool
-) -> tuple[int, PassSchedule]:
+    agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: QueueAgeSummary, arrived: bool, ended: bool
+) -> tuple[int, SchedulingPassHistory]:
     """Return the main loop's action now, and the updated schedule."""
     # A job is tried in the second of its submission, whatever the timers say.
     now_s, is_new = seen.now_s, seen.newest_s >= seen.now_s
@@ -113,7 +113,7 @@ def min_interval_s(rules: SchedulerParameters) -> int:
     return -(-rules.sched_min_interval // 1_000_000) if rules.sched_min_interval >= 1_000_000 else 0
 
 
-class PassResults(NamedTuple):
+class SchedulingPassResults(NamedTuple):
     """Results of the passes of an instant."""
 
     waiting: int
@@ -125,7 +125,7 @@ class PassResults(NamedTuple):
     backfill_cut: bool
 
 
-def after_passes(made: DuePasses, came: PassResults) -> PassSchedule:
+def after_passes(made: DueSchedulingPasses, came: SchedulingPassResults) -> SchedulingPassHistory:
     """Return the schedule after the passes of an instant."""
     agenda = made.after
     by_main = came.started - came.backfilled
@@ -136,7 +136,7 @@ def after_passes(made: DuePasses, came: PassResults) -> PassSchedule:
     return agenda._replace(waiting=came.waiting, changed=int(new), cut=int(cut), running=running)
 
 
-def next_pass_s(agenda: PassSchedule, rules: SchedulerParameters, waiting: int) -> int | None:
+def next_pass_s(agenda: SchedulingPassHistory, rules: SchedulerParameters, waiting: int) -> int | None:
     """Return the next second at which a pass may start a job without an event; None if there is none."""
     now_s, found = agenda.seen_s, []
     if not waiting:

@@ -133,14 +133,14 @@ NO_EFFECT = (
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedParameters:
+class ParsedSchedulerParameters:
     """A parsed text: the modelled parameters, and the names of parameters that are not modelled."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
 
 
-def parse_parameters(text: str) -> ParsedParameters:
+def parse_parameters(text: str) -> ParsedSchedulerParameters:
     """Parse a value of `SchedulerParameters`; names are not case-sensitive.
 
     Raise `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value out of bounds. (Slurm itself
@@ -163,7 +163,7 @@ def parse_parameters(text: str) -> ParsedParameters:
             given[name] = _number(name, value)
         else:
             raise UnknownName("parameter of SchedulerParameters", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *NO_EFFECT))
-    return ParsedParameters(SchedulerParameters(**given), tuple(not_modelled))
+    return ParsedSchedulerParameters(SchedulerParameters(**given), tuple(not_modelled))
 
 
 def parameters_of_config(text: str) -> str:

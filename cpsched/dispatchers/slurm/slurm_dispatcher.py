@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.slurm.pass_schedule import (
-    DuePasses,
-    PassResults,
-    PassSchedule,
-    QueueObservation,
+    DueSchedulingPasses,
+    QueueAgeSummary,
+    SchedulingPassHistory,
+    SchedulingPassResults,
     after_passes,
     due_passes,
     next_pass_s,
@@ -23,10 +23,10 @@ from cpsched.errors import require
 from cpsched.kernels.scheduling_state import empty_column, planned, starts_of
 from cpsched.kernels.slurm_passes import (
     NO_PASS,
-    BackfillCounts,
-    OwnerColumns,
-    SchedulerRules,
-    SchedulingPasses,
+    BackfillCounters,
+    JobOwnerColumns,
+    SchedulingPassState,
+    SlurmSchedulerRules,
     plan_as_slurm,
 )
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
@@ -62,10 +62,10 @@ class SlurmDispatcher(Dispatcher):
         self._rules = scheduler_rules_of(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = empty_column
-        tally = BackfillCounts(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
-        self._passes = SchedulingPasses(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
-        self._agenda = self._before = PassSchedule()
-        self._owners = OwnerLookup()
+        tally = BackfillCounters(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+        self._passes = SchedulingPassState(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
+        self._agenda = self._before = SchedulingPassHistory()
+        self._owners = JobOwnerCache()
 
     @override
     def memory(self) -> list[list[int]]:
@@ -73,7 +73,7 @@ class SlurmDispatcher(Dispatcher):
 
     @override
     def recall(self, memory: Sequence[Sequence[int]]) -> None:
-        self._agenda, self._before = PassSchedule(*memory[0]), PassSchedule(*memory[1])
+        self._agenda, self._before = SchedulingPassHistory(*memory[0]), SchedulingPassHistory(*memory[1])
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
@@ -93,12 +93,10 @@ class SlurmDispatcher(Dispatcher):
         if is_new:
             agenda = agenda._replace(asked=1, changed=1)
         rules, submit_s, queue = self.read.parameters, table.submit_s, snapshot.queue
-        seen = QueueObservation(
-            snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running)
-        )
+        seen = QueueAgeSummary(snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running))
         made = due_passes(agenda, rules, seen)
         idle = made.main == NO_PASS and not made.backfill and not whole
-        came = PassResults(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole, order)
+        came = SchedulingPassResults(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole, order)
         self._before, self._agenda = agenda, after_passes(made, came)
         again_s = next_pass_s(self._agenda, rules, came.waiting)
         if idle:
@@ -112,7 +110,9 @@ class SlurmDispatcher(Dispatcher):
         waits = wait_reasons_of(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
         return Decision(starts, cost, plan_s, waits, again_s)
 
-    def _go_through(self, snapshot: Snapshot, made: DuePasses, whole: bool, order: IntArray) -> PassResults:
+    def _go_through(
+        self, snapshot: Snapshot, made: DueSchedulingPasses, whole: bool, order: IntArray
+    ) -> SchedulingPassResults:
         """Run the passes; starts and plan are in the draft of `_site`."""
         passes, rules = self._passes, self.read.parameters
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
@@ -123,7 +123,9 @@ class SlurmDispatcher(Dispatcher):
         owners = self._owners.of(snapshot.cluster, snapshot.table)
         started = plan_as_slurm(self._site, self._rules, owners, passes, order)
         waiting = len(snapshot.queue) - started
-        return PassResults(waiting, started, passes.backfilled, bool(passes.main_cut), bool(passes.backfill_cut))
+        return SchedulingPassResults(
+            waiting, started, passes.backfilled, bool(passes.main_cut), bool(passes.backfill_cut)
+        )
 
 
 def passes_effort(started: int, n: int) -> Effort:
@@ -131,13 +133,13 @@ def passes_effort(started: int, n: int) -> Effort:
     return effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
 
 
-def scheduler_rules_of(parameters: SchedulerParameters) -> SchedulerRules:
+def scheduler_rules_of(parameters: SchedulerParameters) -> SlurmSchedulerRules:
     """Return the parameters as the kernel reads them."""
 
     def limit(count: int) -> int:
         return count or NEVER
 
-    return SchedulerRules(
+    return SlurmSchedulerRules(
         default_queue_depth=parameters.default_queue_depth,
         partition_job_depth=limit(parameters.partition_job_depth),
         sched_max_job_start=limit(parameters.sched_max_job_start),
@@ -158,15 +160,15 @@ def scheduler_rules_of(parameters: SchedulerParameters) -> SchedulerRules:
     )
 
 
-class OwnerLookup:
+class JobOwnerCache:
     """Partition, user and association of each job as numbers; cached until the table changes."""
 
     def __init__(self) -> None:
         self._jobs: object = None
         self._known = 0
-        self._owners = OwnerColumns(1, *(empty_column() for _ in range(5)))
+        self._owners = JobOwnerColumns(1, *(empty_column() for _ in range(5)))
 
-    def of(self, cluster: Cluster, table: JobTable) -> OwnerColumns:
+    def of(self, cluster: Cluster, table: JobTable) -> JobOwnerColumns:
         """Return the owners of all jobs of `table`."""
         if table.jobs is not self._jobs or len(table.jobs) != self._known:
             self._jobs, self._known = table.jobs, len(table.jobs)
@@ -174,8 +176,8 @@ class OwnerLookup:
         return self._owners
 
 
-def owners_of(cluster: Cluster, table: JobTable) -> OwnerColumns:
-    """Return the columns of `OwnerColumns`.
+def owners_of(cluster: Cluster, table: JobTable) -> JobOwnerColumns:
+    """Return the columns of `JobOwnerColumns`.
 
     A partition's nodes are the node set of its name, or else the node set of the job.
     """
@@ -185,7 +187,7 @@ def owners_of(cluster: Cluster, table: JobTable) -> OwnerColumns:
     association = _numbered([(job.account, job.user) for job in jobs])
     most = 1 + max(int(of.max(initial=0)) for of in (partition, user, user_partition, association))
     node_set = np.fromiter((sets.get(job.queue, job.request.node_set) for job in jobs), np.int64, len(jobs))
-    return OwnerColumns(most, partition, user, user_partition, association, node_set)
+    return JobOwnerColumns(most, partition, user, user_partition, association, node_set)
 
 
 def _numbered(names: Sequence[object]) -> IntArray:

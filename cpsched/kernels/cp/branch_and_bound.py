@@ -6,7 +6,13 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.cp.cp_state import BranchTree, CpInstance, Objective, Plan, Relaxation
+from cpsched.kernels.cp.cp_state import (
+    BranchAndBoundState,
+    CpInstance,
+    CpPlan,
+    CumulativeRelaxation,
+    TotalDelayObjective,
+)
 from cpsched.kernels.cp.delay_costs import cost_of, delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.plan_moments import same_shape
@@ -24,7 +30,7 @@ LEFT_SHIFTED = -2
 
 
 @subroutine
-def copy_plan(target: Plan, source: Plan) -> None:
+def copy_plan(target: CpPlan, source: CpPlan) -> None:
     """Overwrite starts and places of `target` with those of `source`."""
     for j in range(len(source.start_s)):
         target.start_s[j], target.parts[j] = source.start_s[j], source.parts[j]
@@ -43,7 +49,7 @@ def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
 
 
 @subroutine
-def alike_jobs(facts: CpInstance, objective: Objective) -> IntArray:
+def alike_jobs(facts: CpInstance, objective: TotalDelayObjective) -> IntArray:
     """By job: the first considered job of the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
@@ -59,7 +65,7 @@ def alike_jobs(facts: CpInstance, objective: Objective) -> IntArray:
 
 
 @kernel
-def interchangeable_bound(facts: CpInstance, relaxed: Relaxation, objective: Objective) -> float:
+def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, objective: TotalDelayObjective) -> float:
     """The cost of the best relaxed plan where all jobs are interchangeable; otherwise 0, which bounds nothing.
 
     In that plan each job in turn starts as early as it can. Proof that no plan has an earlier k-th start: let g be
@@ -98,7 +104,7 @@ def interchangeable_bound(facts: CpInstance, relaxed: Relaxation, objective: Obj
 
 
 @kernel
-def branch_and_bound(facts: CpInstance, tree: BranchTree, most: int, dives: int) -> tuple[int, bool, float]:
+def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, dives: int) -> tuple[int, bool, float]:
     """Branch and bound on the relaxation: improves the best plan, and may prove it optimal.
 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For

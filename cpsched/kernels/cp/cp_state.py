@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, FixedReals, Flags, Handle, Matrix
-from cpsched.kernels.scheduling_state import Machine
+from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import IntArray, JobTable
 
 
@@ -13,7 +13,7 @@ class CpInstance(Handle):
     """The facts of a round: the jobs that a model considers, and the instant at which they wait."""
 
     now_s: int
-    machine: Machine
+    machine: NodeResourceState
     table: JobTable
     jobs: FixedColumn
     """Slots of the considered jobs, in priority order: int64[J]."""
@@ -32,7 +32,7 @@ class CpInstance(Handle):
         return CpInstance(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)
 
 
-class PlanMoment(Handle):
+class PlanInstantState(Handle):
     """The cluster at one moment of a plan. Every kernel that goes to a moment overwrites it."""
 
     left: Matrix
@@ -47,7 +47,7 @@ class PlanMoment(Handle):
     """By part: the part placed on its node before it; -1 if there is none."""
 
 
-class Plan(Handle):
+class CpPlan(Handle):
     """Start and place of the considered jobs.
 
     The parts of job j are `first[j]` .. `first[j] + parts[j] - 1`; `first` leaves room for one part per unit. Parts are
@@ -68,19 +68,19 @@ class Plan(Handle):
     """First position on the node, by part and resource: int64[P, R]."""
     dy: Matrix
     """Positions taken, by part and resource: int64[P, R]."""
-    moment: PlanMoment
+    moment: PlanInstantState
 
-    def copy(self) -> Plan:
+    def copy(self) -> CpPlan:
         """A plan of its own with the same starts and places."""
         columns = {name: getattr(self, name).copy() for name in PLACED}
-        return Plan(**columns, first=self.first.copy(), moment=moment_of(self.moment.left, len(self.node)))
+        return CpPlan(**columns, first=self.first.copy(), moment=moment_of(self.moment.left, len(self.node)))
 
 
 PLACED = ("start_s", "parts", "node", "units", "y", "dy")
 """The columns of a plan that say when and where. (`first` depends only on what the jobs ask for.)"""
 
 
-class SearchStep(Handle):
+class CpSearchState(Handle):
     """The state of the solver's search. The considered jobs have K kinds of units."""
 
     j: int
@@ -101,7 +101,7 @@ class SearchStep(Handle):
     """By job, the kind of its units."""
 
 
-class Objective(Handle):
+class TotalDelayObjective(Handle):
     """The cost of a plan: `constant` plus, over the considered jobs, weight * max(0, start - since)."""
 
     weight: FixedReals
@@ -112,7 +112,7 @@ class Objective(Handle):
     """What the plan costs if no job is delayed."""
 
 
-class Relaxation(Handle):
+class CumulativeRelaxation(Handle):
     """The dispatching problem without places: E moments, K shared capacities that only grow with time.
 
     A capacity is the amount of one resource in all nodes, or the room for one kind of unit in all nodes. A job's demand
@@ -128,28 +128,30 @@ class Relaxation(Handle):
     """int64[J, K]: what each job takes of each capacity at least."""
 
 
-class BranchTree(Handle):
+class BranchAndBoundState(Handle):
     """The state of a branch and bound: the relaxation, the best plan so far, and room for another plan."""
 
-    relaxed: Relaxation
-    objective: Objective
-    best: Plan
-    trial: Plan
+    relaxed: CumulativeRelaxation
+    objective: TotalDelayObjective
+    best: CpPlan
+    trial: CpPlan
 
 
-def moment_of(amounts: IntArray, parts: int = 0) -> PlanMoment:
+def moment_of(amounts: IntArray, parts: int = 0) -> PlanInstantState:
     """Room for a moment of a cluster: amounts of the shape of `amounts` (int64[N, R]), and `parts` parts."""
     nodes, left, floor = len(amounts), np.zeros_like(amounts), np.zeros_like(amounts)
-    return PlanMoment(left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64))
+    return PlanInstantState(
+        left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64)
+    )
 
 
-def empty_plan(facts: CpInstance) -> Plan:
+def empty_plan(facts: CpInstance) -> CpPlan:
     """A plan with room for every unit of the considered jobs."""
     J, R = len(facts.jobs), facts.machine.capacity.shape[1]
     first = np.zeros(J + 1, np.int64)
     np.cumsum(facts.table.units[facts.jobs], out=first[1:])
     P = int(first[-1])
-    return Plan(
+    return CpPlan(
         start_s=np.full(J, -1, np.int64),
         first=first,
         parts=np.zeros(J, np.int64),

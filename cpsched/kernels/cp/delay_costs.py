@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.cp_state import TotalDelayObjective
 
 
 @subroutine
-def cost_of(objective: Objective, j: int, start_s: int) -> float:
+def cost_of(objective: TotalDelayObjective, j: int, start_s: int) -> float:
     """What the delay of job `j` costs if the job starts at `start_s`."""
     return float(objective.weight[j] * max(0, start_s - objective.since_s[j]))
 
 
 @kernel
-def delay(objective: Objective, start_s: FixedColumn) -> float:
+def delay(objective: TotalDelayObjective, start_s: FixedColumn) -> float:
     """What the delays of a plan cost: its objective without the constant. `start_s` is int64[J]."""
     total = 0.0
     for j in range(len(start_s)):

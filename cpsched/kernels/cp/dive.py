@@ -6,14 +6,14 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.cp_state import CpInstance, Plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan
 from cpsched.kernels.cp.plan_moments import end_by, go_to_now, next_end, recount, shapes_of, take_job
 from cpsched.kernels.fit_rules import taken_on
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @subroutine
-def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
+def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
     """The highest position from which `dy` positions of `node` are free, all below `ceiling`; -1 if there is none."""
     moment = plan.moment
     older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
@@ -31,7 +31,7 @@ def highest_gap(plan: Plan, node: int, r: int, ceiling: int, dy: int) -> int:
 
 
 @subroutine
-def put_part(facts: CpInstance, plan: Plan, slot: int, part: int, node: int) -> bool:
+def put_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -> bool:
     """Place `part` into the highest gap of `node` in each resource; False, and not placed, if a resource has no gap."""
     moment, capacity = plan.moment, facts.machine.capacity
     for r in range(capacity.shape[1]):
@@ -47,7 +47,7 @@ def put_part(facts: CpInstance, plan: Plan, slot: int, part: int, node: int) -> 
 
 
 @subroutine
-def put(facts: CpInstance, plan: Plan, room_of: FixedColumn, j: int) -> bool:
+def put(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
     """Place job `j`, each part on the highest node that still takes it (the paper's largest value).
 
     `room_of` says by node how many of its units fit now, see `recount`. Returns False, and places no part, where not
@@ -73,7 +73,7 @@ def put(facts: CpInstance, plan: Plan, room_of: FixedColumn, j: int) -> bool:
 
 
 @kernel
-def dive(facts: CpInstance, plan: Plan, order: FixedColumn, only_now: bool) -> int:
+def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
     Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once. Each of its
@@ -119,7 +119,7 @@ def dive(facts: CpInstance, plan: Plan, order: FixedColumn, only_now: bool) -> i
 
 
 @kernel
-def starts_now(facts: CpInstance, plan: Plan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """The jobs of `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.jit.decorators import subroutine
 from cpsched.jit.handles import Column, FixedColumn, Flags, Matrix
-from cpsched.kernels.cp.cp_state import CpInstance, Plan, PlanMoment
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, PlanInstantState
 from cpsched.kernels.fit_rules import UNBOUNDED, taken_on, units_on
 from cpsched.model import IntArray
 
@@ -40,7 +40,7 @@ def shapes_of(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def go_to_now(facts: CpInstance, moment: PlanMoment) -> None:
+def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
     """Set `moment` to the cluster now, with no job of a plan placed and no node touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
@@ -53,7 +53,7 @@ def go_to_now(facts: CpInstance, moment: PlanMoment) -> None:
 
 
 @subroutine
-def end_running(facts: CpInstance, moment: PlanMoment, first: int, until_s: int) -> int:
+def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
     """Release the running jobs from index `first` on that end by `until_s`; returns the index of the next one."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
@@ -71,7 +71,7 @@ def end_running(facts: CpInstance, moment: PlanMoment, first: int, until_s: int)
 
 
 @subroutine
-def take_job(plan: Plan, j: int) -> None:
+def take_job(plan: CpPlan, j: int) -> None:
     """Take what job `j` uses from the amounts left at the plan's moment, and mark its nodes as touched."""
     left, touched = plan.moment.left, plan.moment.touched
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -81,7 +81,7 @@ def take_job(plan: Plan, j: int) -> None:
 
 
 @subroutine
-def release_job(plan: Plan, j: int) -> None:
+def release_job(plan: CpPlan, j: int) -> None:
     """End job `j`: undo its `put` and `take_job`."""
     moment = plan.moment
     left, newest, older = moment.left, moment.newest, moment.older
@@ -100,7 +100,7 @@ def release_job(plan: Plan, j: int) -> None:
 
 
 @subroutine
-def recount(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
+def recount(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
     """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes; none is touched afterwards."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
@@ -114,7 +114,7 @@ def recount(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, room: Ma
 
 
 @subroutine
-def next_end(facts: CpInstance, plan: Plan, present: Flags, next_running: int) -> int:
+def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
     """The first moment at which a running job from index `next_running` on, or a job in `present`, ends."""
     end_s = UNBOUNDED
     if next_running < len(facts.running):
@@ -126,7 +126,7 @@ def next_end(facts: CpInstance, plan: Plan, present: Flags, next_running: int) -
 
 
 @subroutine
-def end_by(facts: CpInstance, plan: Plan, present: Flags, next_running: int, tau: int) -> int:
+def end_by(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, tau: int) -> int:
     """End all running jobs, and jobs in `present`, that end by `tau`; returns the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
@@ -136,7 +136,7 @@ def end_by(facts: CpInstance, plan: Plan, present: Flags, next_running: int, tau
 
 
 @subroutine
-def go_to(facts: CpInstance, plan: Plan, placed: Flags, tau: int) -> int:
+def go_to(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -> int:
     """Set the plan's moment to the cluster at `tau` with the jobs in `placed`, which all start by then.
 
     Nodes that differ from now are marked as touched. Returns the index of the running job that ends next.

@@ -10,7 +10,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn, FixedMatrix, Flags
-from cpsched.kernels.cp.cp_state import CpInstance, PlanMoment, Relaxation, moment_of
+from cpsched.kernels.cp.cp_state import CpInstance, CumulativeRelaxation, PlanInstantState, moment_of
 from cpsched.kernels.cp.plan_moments import end_running, go_to_now, shapes_of
 from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_on, units_that_fit_row
 from cpsched.kernels.pool_profile import lower_bound
@@ -100,7 +100,7 @@ def demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> Int
 
 
 @subroutine
-def capacities(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
+def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
     """The moments at which running jobs end, now first (int64[E]), and each capacity from then on (int64[E, K + R]).
 
     The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
@@ -141,8 +141,8 @@ def capacities(facts: CpInstance, moment: PlanMoment, shapes: FixedColumn, K: in
 
 
 @kernel
-def without_places(facts: CpInstance, moment: PlanMoment, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
-    """The columns of a `Relaxation`, without capacities that cannot run short.
+def without_places(facts: CpInstance, moment: PlanInstantState, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
+    """The columns of a `CumulativeRelaxation`, without capacities that cannot run short.
 
     Without `rooms` the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
     """
@@ -170,7 +170,9 @@ def without_places(facts: CpInstance, moment: PlanMoment, rooms: bool) -> tuple[
 
 
 @subroutine
-def has_room(relaxed: Relaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> bool:
+def has_room(
+    relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
+) -> bool:
     """Whether job `j` could start at `tau` beside the jobs in `placed` that start by then."""
     at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
@@ -187,7 +189,9 @@ def has_room(relaxed: Relaxation, facts: CpInstance, placed: Flags, start_s: Fix
 
 
 @subroutine
-def next_room(relaxed: Relaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int) -> int:
+def next_room(
+    relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
+) -> int:
     """The earliest moment after `tau` at which another job can end, see `search_guide.next_chance`."""
     chance = UNBOUNDED
     after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
@@ -200,6 +204,6 @@ def next_room(relaxed: Relaxation, facts: CpInstance, placed: Flags, start_s: Fi
     return chance
 
 
-def relax(facts: CpInstance, rooms: bool) -> Relaxation:
+def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
     """The relaxation of a round, see `without_places`."""
-    return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
+    return CumulativeRelaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))

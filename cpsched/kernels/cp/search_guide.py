@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.cp_state import CpInstance, Plan, SearchStep
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState
 from cpsched.kernels.cp.dive import highest_gap, put, put_part
 from cpsched.kernels.cp.plan_moments import end_by, go_to, next_end, recount, shapes_of
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
@@ -25,7 +25,7 @@ def room_now(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def first_moment(step: SearchStep, at_s: FixedColumn) -> int:
+def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
     """The least `at_s` of a job that is not placed; `UNBOUNDED` where all jobs are."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
@@ -34,15 +34,15 @@ def first_moment(step: SearchStep, at_s: FixedColumn) -> int:
     return tau
 
 
-def new_step(facts: CpInstance, order: IntArray) -> SearchStep:
+def new_step(facts: CpInstance, order: IntArray) -> CpSearchState:
     """The first step of a search, with no job placed. Of the jobs that can start first, `order` says who goes first."""
     J, (room, kind_of) = len(facts.jobs), room_now(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
-    return SearchStep(-1, 0, nobody, column, order, column.copy(), room, kind_of)
+    return CpSearchState(-1, 0, nobody, column, order, column.copy(), room, kind_of)
 
 
 @kernel
-def next_to_start(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
+def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
     """The job, of those not placed, that can start first; of equal ones the first in `step.order`; -1 for none.
 
     - No placed job starts later than the earliest start of any other job.
@@ -85,7 +85,7 @@ def next_to_start(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
 
 
 @kernel
-def next_chance(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
+def next_chance(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
     """The earliest moment after its planned start at which the job at hand could start instead.
 
     In a plan whose jobs start as early as they can, a job starts now or when another job ends. That other job is
@@ -106,7 +106,7 @@ def next_chance(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
 
 
 @subroutine
-def go_to_step(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
+def go_to_step(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
     """Make the plan's moment the start of the job at hand, with the parts of it that have a place on their nodes.
 
     Returns how many of its units have no place yet.
@@ -123,7 +123,7 @@ def go_to_step(facts: CpInstance, plan: Plan, step: SearchStep) -> int:
 
 
 @kernel
-def next_spot(facts: CpInstance, plan: Plan, step: SearchStep, top: int) -> int:
+def next_spot(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) -> int:
     """The highest node up to `top` that takes one more part of the job at hand, -1 if there is none.
 
     Writes the place of that part into the plan.
@@ -138,7 +138,7 @@ def next_spot(facts: CpInstance, plan: Plan, step: SearchStep, top: int) -> int:
 
 
 @kernel
-def gap_below(facts: CpInstance, plan: Plan, step: SearchStep, below: tuple[int, int, int]) -> int:
+def gap_below(facts: CpInstance, plan: CpPlan, step: CpSearchState, below: tuple[int, int, int]) -> int:
     """The highest free position for one more part of the job at hand; -1 if there is none.
 
     `below` holds a node, a resource, and the position below which the part must be.

@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.cp_state import CpInstance, PlanMoment
+from cpsched.kernels.cp.cp_state import CpInstance, PlanInstantState
 from cpsched.kernels.cp.plan_moments import end_running, go_to_now, same_shape
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import IntArray
@@ -67,7 +67,7 @@ def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
 
 
 @kernel
-def possible(facts: CpInstance, queue: FixedColumn, moment: PlanMoment) -> IntArray:
+def possible(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) -> IntArray:
     """The slots of `queue` whose jobs could each start once all running jobs have ended.
 
     What is out of service stays out of service.

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from cpsched_sim.cli.options import (
+    CommandRunOptions,
     Dispatchers,
     OutDir,
-    PartOptions,
+    PolicySettingOptions,
     Predictor,
     Predictors,
-    RunOptions,
-    SettingOptions,
+    TracePartOptions,
     grouped,
     names_of,
 )
@@ -34,19 +34,19 @@ Figures = dict[str, dict[str, float]]
 def accuracy(
     *,
     predictors: Predictors = ["walltime,last-two,profile"],  # noqa: B006
-    part: PartOptions,
+    part: TracePartOptions,
     out: OutDir = None,
-    running: RunOptions,
+    running: CommandRunOptions,
     intervals: Annotated[
         bool,
         typer.Option("--intervals", help="Show the coverage of 80 % run-time intervals; calibration.csv."),
     ] = False,
 ) -> None:
     """Measure predictors on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
-    from cpsched_sim.files import sha256_of_all
+    from cpsched_sim.file_io import sha256_of_all
     from cpsched_sim.input.dated_files import dated_files
     from cpsched_sim.predictor_accuracy import (
-        Accuracy,
+        PredictorAccuracy,
         RunTimeCoverage,
         calibration,
         study_predictors,
@@ -85,7 +85,7 @@ def accuracy(
     if out is not None and intervals:
         steps.append(partial(write_figures, out / "calibration.csv", ("kind",), rows, RunTimeCoverage, made_of))
     elif out is not None:
-        steps.append(partial(write_figures, out / "accuracy.csv", ("predictor",), rows, Accuracy, made_of))
+        steps.append(partial(write_figures, out / "accuracy.csv", ("predictor",), rows, PredictorAccuracy, made_of))
         steps.append(partial(write_ecdf, found, out / "ecdf.csv", made_of))
     run_all_steps(*steps)
 
@@ -97,10 +97,10 @@ def accuracy_start_times(
     *,
     dispatchers: Dispatchers = ["lookahead,list-reg"],  # noqa: B006
     predictor: Predictor = "walltime",
-    options: SettingOptions,
-    part: PartOptions,
+    options: PolicySettingOptions,
+    part: TracePartOptions,
     out: OutDir = None,
-    running: RunOptions,
+    running: CommandRunOptions,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Show the coverage of 80 % intervals; intervals.csv.")
     ] = False,

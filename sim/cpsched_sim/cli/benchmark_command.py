@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cpsched_sim.cli.name_completion import complete_dispatcher
-from cpsched_sim.cli.options import ProcessOptions, grouped
+from cpsched_sim.cli.options import ParallelRunOptions, grouped
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.cli.study_command import count, print_study, run_campaign
 from cpsched_sim.cli_shell import print_message
@@ -48,7 +48,7 @@ def benchmark(
         str | None, typer.Option("--on", metavar="ENGINE", help="Dask cluster, as for cpsched study.")
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not end.")] = False,
-    running: ProcessOptions,
+    running: ParallelRunOptions,
 ) -> None:
     """Run the benchmark: fixed workloads, the suite's dispatchers, and yours. Repeat the command to resume.
 
@@ -57,13 +57,13 @@ def benchmark(
     import yaml
 
     from cpsched.errors import require
-    from cpsched_sim.files import write_atomically
+    from cpsched_sim.file_io import write_atomically
     from cpsched_sim.study.benchmark_suite import TABLE, adopt, suite, table
     from cpsched_sim.study.campaign import campaign_of
-    from cpsched_sim.study.result_store import ResultStore
+    from cpsched_sim.study.result_store import StudyResultStore
 
     require(not only or bool(dispatcher), "--only", "nothing", "requires --dispatcher")
-    words, store = suite(dispatcher or (), training, quick, only), ResultStore(out)
+    words, store = suite(dispatcher or (), training, quick, only), StudyResultStore(out)
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
         campaign = campaign_of(words)
     for note in campaign.notes:

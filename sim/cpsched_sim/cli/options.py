@@ -90,7 +90,7 @@ OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class CommandRunOptions:
     """Options for running and printing."""
 
     as_json: AsJson = False
@@ -105,14 +105,14 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions(RunOptions):
+class ParallelRunOptions(CommandRunOptions):
     """Options of commands with several processes."""
 
     jobs: Annotated[int, typer.Option("--processes", "-j", min=1, help="Number of parallel processes.")] = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FormatOptions:
+class TraceFormatOptions:
     """Options for reading a trace."""
 
     lenient: Annotated[
@@ -147,7 +147,7 @@ class FormatOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadOptions(FormatOptions):
+class WorkloadOptions(TraceFormatOptions):
     """A trace and its system."""
 
     trace: Annotated[
@@ -169,7 +169,7 @@ class WorkloadOptions(FormatOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartOptions(WorkloadOptions):
+class TracePartOptions(WorkloadOptions):
     """A part of a trace, and its system."""
 
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay at most this many jobs.")] = None
@@ -203,7 +203,7 @@ class PartOptions(WorkloadOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingOptions:
+class PolicySettingOptions:
     """Settings of dispatchers and predictors."""
 
     set_: Annotated[
@@ -235,7 +235,7 @@ class SettingOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions(SettingOptions):
+class ReplayOptions(PolicySettingOptions):
     """Options of a replay besides its workload, dispatcher and predictor."""
 
     limit: Annotated[
@@ -269,7 +269,7 @@ class ReplayOptions(SettingOptions):
             "must not be set together: use one of them",
         )
         require(limit is None or limit > 0, "--limit", limit, "must be positive")
-        return ({} if limit is None else {"limit_s": str(limit)}) | SettingOptions.search(self)
+        return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.search(self)
 
     def charged(self) -> Any:
         """Return None, "measured" or milliseconds. Raise `InvalidValue`."""

@@ -10,15 +10,15 @@ import typer
 
 from cpsched.formatting import many
 from cpsched_sim.cli.options import (
+    CommandRunOptions,
     Dispatcher,
     Dispatchers,
     OutDir,
-    PartOptions,
+    ParallelRunOptions,
     Predictor,
     Predictors,
-    ProcessOptions,
     ReplayOptions,
-    RunOptions,
+    TracePartOptions,
     grouped,
     names_of,
 )
@@ -38,16 +38,16 @@ def simulate(
     dispatcher: Dispatcher = "easy",
     predictor: Predictor = "walltime",
     options: ReplayOptions,
-    part: PartOptions,
+    part: TracePartOptions,
     out: OutDir = None,
-    running: RunOptions,
+    running: CommandRunOptions,
 ) -> None:
     """Replay TRACE and print the metrics of its schedule."""
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.oracle import SIMULATION_REGISTRIES
     from cpsched_sim.result_files import SUMMARY, check_new
-    from cpsched_sim.simulation import SCHEDULE, ReplaySetup, run, simulation_summary, write_results
+    from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, run, simulation_summary, write_results
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.terminal_tables import print_simulation, progress_bar
     from cpsched_sim.workloads.load import under
@@ -58,7 +58,7 @@ def simulate(
         progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
     ):
         spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
-        setup, more = ReplaySetup(spec, options.charged()), tuple(map(metrics.metric, options.metric or ()))
+        setup, more = ReplayPolicySetup(spec, options.charged()), tuple(map(metrics.metric, options.metric or ()))
         setup.build()
         site = load_policy(options.policy) if options.policy is not None else None
         if out is not None:
@@ -97,7 +97,7 @@ def compare(
         typer.Option(help="Baseline (100 %): dispatcher, dispatcher/predictor, or 'as recorded'; default: the first."),
     ] = None,
     options: ReplayOptions,
-    part: PartOptions,
+    part: TracePartOptions,
     out: OutDir = None,
     plots: Annotated[
         bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out; with --policy also shares.png.")
@@ -109,14 +109,14 @@ def compare(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="A table in Markdown on stdout, nothing else.")
     ] = False,
-    running: ProcessOptions,
+    running: ParallelRunOptions,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes, finished_before
-    from cpsched_sim.files import format_csv, require_writable_folder, write_table
+    from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes, finished_before
+    from cpsched_sim.file_io import format_csv, require_writable_folder, write_table
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report import comparison_plots as report
     from cpsched_sim.report.comparison_plots import PICTURES
@@ -156,7 +156,7 @@ def compare(
     beside = comparison.recorded_rows(really, baseline, more)
     for note in workload.notes:
         print_message("note", note)
-    shared = SharedInputs(
+    shared = SharedReplayInputs(
         part.trace, part.system, part.max_jobs, part.lenient, out, part.format, names, plots, options.policy,
         part.dialect(), running.decide_timeout, part.between(),
     )  # fmt: skip

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cpsched.formatting import span
-from cpsched_sim.cli.options import ProcessOptions, grouped
+from cpsched_sim.cli.options import ParallelRunOptions, grouped
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message
 
 if TYPE_CHECKING:
-    from cpsched_sim.study.campaign import Campaign
-    from cpsched_sim.study.result_store import ResultStore
+    from cpsched_sim.study.campaign import StudyCampaign
+    from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_results import StudyResults
 
 study_app = typer.Typer(help="Run many cases that one file describes, and verify results.", no_args_is_help=True)
@@ -44,15 +44,15 @@ def study_run(
     ] = False,
     on: OnEngine = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
-    running: ProcessOptions,
+    running: ParallelRunOptions,
 ) -> None:
     """Run all cases that FILE describes, each once, kept in --out. The same command goes on after a stop."""
     from cpsched_sim.study.campaign import read_campaign
-    from cpsched_sim.study.result_store import ResultStore
+    from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_output import LETTER
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign, store = read_campaign(source), ResultStore(out)
+        campaign, store = read_campaign(source), StudyResultStore(out)
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
@@ -63,10 +63,10 @@ def study_run(
 
 
 def run_campaign(
-    campaign: Campaign,
-    store: ResultStore,
+    campaign: StudyCampaign,
+    store: StudyResultStore,
     content: bytes,
-    running: ProcessOptions,
+    running: ParallelRunOptions,
     on: str | None,
     retry: bool,
     first: Callable[[], None] = lambda: None,
@@ -76,7 +76,7 @@ def run_campaign(
     `first` is called with the folder locked. Ctrl-C ends the command with exit code 130.
     """
     from cpsched_sim.experiments.engines import engine_of
-    from cpsched_sim.files import write_atomically
+    from cpsched_sim.file_io import write_atomically
     from cpsched_sim.study.case_runner import run_cases
     from cpsched_sim.study.study_output import write_all
     from cpsched_sim.terminal_tables import progress_bar
@@ -125,7 +125,7 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
         raise typer.Exit(1)
 
 
-def count(campaign: Campaign, store: ResultStore, jobs: int, retry: bool, as_json: bool) -> None:
+def count(campaign: StudyCampaign, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
     """Print the number of cases, and the estimated time for those not finished."""
     done = store.before(campaign, retry).done
     left, costs_s = len(campaign.distinct) - len(done), store.costs_s()
@@ -155,7 +155,7 @@ def study_verify(
     on: OnEngine = None,
     sample: Annotated[int, typer.Option(min=0, help="How many cases are decided again.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.")] = 0,
-    running: ProcessOptions,
+    running: ParallelRunOptions,
 ) -> None:
     """Check results by their digests, and decide a sample of the cases again."""
     from dataclasses import asdict, replace
@@ -163,7 +163,7 @@ def study_verify(
     from cpsched_sim.errors import InputError
     from cpsched_sim.experiments.engines import engine_of
     from cpsched_sim.study.campaign import campaign_at, read_campaign
-    from cpsched_sim.study.study_verification import verify
+    from cpsched_sim.study.study_reproduction import verify
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"
     if not path.is_file():

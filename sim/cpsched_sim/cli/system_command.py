@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cpsched.formatting import many
-from cpsched_sim.cli.options import FormatOptions, grouped
+from cpsched_sim.cli.options import TraceFormatOptions, grouped
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.cli_shell import print_message
 
@@ -31,10 +31,10 @@ def system_from_slurm(
     ] = None,
     name: Annotated[str, typer.Option(help="The name of the system.")] = "site",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file; default: standard output.")] = None,
-    reading: FormatOptions,
+    reading: TraceFormatOptions,
 ) -> None:
     """Write a system file from Slurm's nodes, or from an accounting file's peak use; comments mark the guesses."""
-    from cpsched_sim.files import write_atomically
+    from cpsched_sim.file_io import write_atomically
     from cpsched_sim.result_files import check_new
     from cpsched_sim.systems.system_draft import checked_draft
     from cpsched_sim.workloads.system_drafts import draft_of

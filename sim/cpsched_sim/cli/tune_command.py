@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cpsched.formatting import many
-from cpsched_sim.cli.options import PolicyPath, ProcessOptions, WorkloadOptions, grouped
+from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, WorkloadOptions, grouped
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message
 from cpsched_sim.watchdog import watched
@@ -42,18 +42,18 @@ def tune(
     ] = None,
     source: WorkloadOptions,
     policy: PolicyPath = None,
-    running: ProcessOptions,
+    running: ParallelRunOptions,
 ) -> None:
     """Find the best setting for a goal: chosen on half of TRACE's last weeks, judged on the other half."""
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
-    from cpsched_sim.files import require_writable_folder
+    from cpsched_sim.file_io import require_writable_folder
     from cpsched_sim.oracle import SIMULATION_REGISTRIES
     from cpsched_sim.terminal_tables import print_tuned, progress_bar
     from cpsched_sim.tuning import tuner
     from cpsched_sim.tuning.tuning_windows import halves
-    from cpsched_sim.tuning.window_replays import TrialCache, TrialReplays
+    from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner
     from cpsched_sim.workloads.load import under
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
@@ -70,12 +70,12 @@ def tune(
         cut, notes = halves(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
         print_message("note", note)
-    kept = TrialCache(folder)
+    kept = TrialResultCache(folder)
     kept.tidy()
-    question = tuner.TuningQuestion(wanted, spec, beside, seeds)
+    question = tuner.TuningRequest(wanted, spec, beside, seeds)
     try:
         with progress_bar("tune", "replays", running.quiet) as show:
-            found = tuner.tune(question, cut, TrialReplays(running.jobs, kept, running.decide_timeout), show)
+            found = tuner.tune(question, cut, TrialRunner(running.jobs, kept, running.decide_timeout), show)
     except KeyboardInterrupt:
         print_message("interrupted", "finished replays are stored: repeat the command to resume")
         raise typer.Exit(130) from None

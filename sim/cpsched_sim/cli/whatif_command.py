@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cpsched.formatting import many
-from cpsched_sim.cli.options import FormatOptions, PolicyPath, ProcessOptions, SystemName, grouped
+from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, SystemName, TraceFormatOptions, grouped
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message, run_all_steps
 from cpsched_sim.watchdog import watched
 
 if TYPE_CHECKING:
-    from cpsched_sim.whatif.findings import WhatIfPlan
-    from cpsched_sim.whatif.replay_tasks import ReplayRunner
-    from cpsched_sim.whatif.trace_window import Span
+    from cpsched_sim.whatif.findings import WhatIfRequest
+    from cpsched_sim.whatif.replay_tasks import WindowReplayRunner
     from cpsched_sim.whatif.whatif_cases import WhatIfCase
+    from cpsched_sim.whatif.whatif_window import WindowOptions
 
 whatif_app = typer.Typer(help="Replay a site's own weeks: as Slurm had them, then otherwise.", no_args_is_help=True)
 app.add_typer(whatif_app, name="whatif")
@@ -29,22 +29,22 @@ HOPELESS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpanOptions:
+class ReplayWindowOptions:
     """The days to replay."""
 
     days: Annotated[float | None, typer.Option(help="Replay only this many days, up to the end.")] = None
     from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="First day or time.")] = None
     to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive): a day or time.")] = None
 
-    def span(self) -> Span:
+    def span(self) -> WindowOptions:
         """Return the options as a span."""
-        from cpsched_sim.whatif.trace_window import Span
+        from cpsched_sim.whatif.whatif_window import WindowOptions
 
-        return Span(self.from_ or "", self.to or "", self.days)
+        return WindowOptions(self.from_ or "", self.to or "", self.days)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseOptions:
+class WhatIfCaseOptions:
     """The cases to replay."""
 
     with_: Annotated[
@@ -100,10 +100,10 @@ def whatif_run(
             "has starts, or a folder of what `whatif collect` collected.",
         ),
     ],
-    choice: CaseOptions,
+    choice: WhatIfCaseOptions,
     system: SystemName = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for report and results.")] = Path("whatif"),
-    period: SpanOptions,
+    period: ReplayWindowOptions,
     config: Annotated[
         Path | None,
         typer.Option("--slurm-config", metavar="FILE", help="Output of `scontrol show config`: Slurm's parameters."),
@@ -126,20 +126,20 @@ def whatif_run(
     ] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
-    reading: FormatOptions,
-    running: ProcessOptions,
+    reading: TraceFormatOptions,
+    running: ParallelRunOptions,
 ) -> None:
     """Replay a site's own weeks: as Slurm had them, then otherwise, with error bars and a report."""
-    from cpsched_sim.simulation import ReplaySetup
+    from cpsched_sim.simulation import ReplayPolicySetup
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.whatif import whatif_io
-    from cpsched_sim.whatif.collected_folder import CollectedFolder
-    from cpsched_sim.whatif.findings import WhatIfPlan
+    from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
+    from cpsched_sim.whatif.findings import WhatIfRequest
     from cpsched_sim.whatif.licences import parse_totals
-    from cpsched_sim.whatif.replay_tasks import ReplayRunner
+    from cpsched_sim.whatif.replay_tasks import WindowReplayRunner
     from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, beside_site, with_config
 
-    folder = CollectedFolder.at(source)
+    folder = SlurmCollectionFolder.at(source)
     if folder is not None:
         config = config or folder.config
     cases = [with_config(case, config) for case in choice.cases()]
@@ -147,14 +147,14 @@ def whatif_run(
     whatif_io.check_new(out, resume)
     with watched(running.decide_timeout):
         for case in cases:
-            ReplaySetup(case.spec).build()  # report invalid cases before the first replay
+            ReplayPolicySetup(case.spec).build()  # report invalid cases before the first replay
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
         window, digests = whatif_io.read(
             source, system, period.span(), reading.lenient, reading.format, reading.dialect(), site, earlier, totals
         )
     if window.site is not None:
         cases = [beside_site(case) for case in cases]
-    plan = WhatIfPlan(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
+    plan = WhatIfRequest(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
     for note in whatif_io.warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.hint(window) for case in cases)):
@@ -162,11 +162,13 @@ def whatif_run(
     if window.guessed:
         kept = whatif_io.write_system(window, out)
         print_message("note", f"the system is guessed from {window.guessed}: correct {kept}, and pass it with --system")
-    replays = ReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
+    replays = WindowReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
     _answer(replays, plan, resume, out, running.as_json, running.quiet)
 
 
-def _answer(replays: ReplayRunner, plan: WhatIfPlan, resume: bool, out: Path, as_json: bool, quiet: bool) -> None:
+def _answer(
+    replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, out: Path, as_json: bool, quiet: bool
+) -> None:
     """Replay, print and write what was found."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io

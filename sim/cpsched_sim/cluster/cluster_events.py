@@ -6,7 +6,7 @@ from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
 from cpsched.jit.handles import Column, FixedColumn, Handle, Matrix
 from cpsched.kernels.fit_rules import QUEUED, STARTED, Starting, add_to_free, exceeds_free, verify_and_take_starts
 from cpsched.kernels.node_classes import OPEN_ENDED
-from cpsched.kernels.scheduling_state import IncrementalClasses, SchedulingState, grow_columns
+from cpsched.kernels.scheduling_state import IncrementalNodeClasses, SchedulingState, grow_columns
 from cpsched.model import NEVER
 from cpsched.model.overrun import expected_end
 from cpsched_sim.cluster.incremental_classes import drop_empty_classes, rebuild_classes, shift_lines
@@ -23,7 +23,7 @@ NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
 can; or a start breaks a rule, so that no time has passed."""
 
 
-class SimulatedState(Handle):
+class SimulatedClusterState(Handle):
     """The state of a simulated cluster."""
 
     arrived: int
@@ -46,7 +46,7 @@ class SimulatedState(Handle):
     on_nodes: int
     """Whether groups of nodes are maintained; not for a counted pool."""
     site: SchedulingState
-    carried: IncrementalClasses
+    carried: IncrementalNodeClasses
     free: Matrix
     """int64[N, R]: the value of `site.machine` for a plan."""
     total_free: Column
@@ -133,7 +133,7 @@ def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 
 
 @subroutine
-def end_until(state: SimulatedState, to_s: int) -> None:
+def end_until(state: SimulatedClusterState, to_s: int) -> None:
     """End the jobs whose real end is `to_s` or earlier, in order of arrival."""
     site, heap, end_at = state.site, state.heap, state.end_at
     if site.active == 0 or end_at[heap[0]] > to_s:
@@ -181,7 +181,7 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
 
 
 @subroutine
-def revise_expected(state: SimulatedState) -> None:
+def revise_expected(state: SimulatedClusterState) -> None:
     """Move expected ends that have passed, in the running table and in the lines."""
     site = state.site
     jobs, running, now_s = site.jobs, site.running, site.now_s
@@ -199,7 +199,7 @@ def revise_expected(state: SimulatedState) -> None:
 
 
 @subroutine
-def refresh_classes(state: SimulatedState) -> None:
+def refresh_classes(state: SimulatedClusterState) -> None:
     """Rebuild stale groups; drop empty groups if there are many."""
     if not state.on_nodes:
         return
@@ -213,7 +213,7 @@ def refresh_classes(state: SimulatedState) -> None:
 
 
 @subroutine
-def something_may_start(state: SimulatedState) -> bool:
+def something_may_start(state: SimulatedClusterState) -> bool:
     """Return whether any queued job fits the total free resources; if none does, no dispatcher can start one."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
@@ -224,7 +224,7 @@ def something_may_start(state: SimulatedState) -> bool:
 
 
 @subroutine
-def arrive_until(state: SimulatedState, to_s: int) -> None:
+def arrive_until(state: SimulatedClusterState, to_s: int) -> None:
     """Queue the jobs that are submitted at `to_s` or earlier."""
     site, arrivals, submit_s = state.site, state.arrivals, state.site.jobs.submit_s
     while state.arrived < len(arrivals) and submit_s[arrivals[state.arrived]] <= to_s:
@@ -236,7 +236,7 @@ def arrive_until(state: SimulatedState, to_s: int) -> None:
 
 
 @subroutine
-def next_event(state: SimulatedState) -> int:
+def next_event(state: SimulatedClusterState) -> int:
     """Return the time of the next arrival or end, or NEVER."""
     site, arrivals, next_s = state.site, state.arrivals, NEVER
     if state.arrived < len(arrivals):
@@ -247,7 +247,7 @@ def next_event(state: SimulatedState) -> int:
 
 
 @subroutine
-def advance_to_next_round(state: SimulatedState, pause: int, limit_s: int) -> int:
+def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
     """Advance to the next round, see `pause`, or to `limit_s`; return why time stopped.
 
     A round is due after an event, and at `again_s`. Within one second: all arrivals in order, then all ends, then one
@@ -290,7 +290,7 @@ def advance_to_next_round(state: SimulatedState, pause: int, limit_s: int) -> in
 
 @subroutine
 def start_jobs(
-    state: SimulatedState, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn
+    state: SimulatedClusterState, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn
 ) -> int:
     """Verify starts and run them from now; return -1.
 
@@ -331,7 +331,7 @@ def start_jobs(
 
 
 @subroutine
-def close_queue(state: SimulatedState) -> None:
+def close_queue(state: SimulatedClusterState) -> None:
     """Remove started and cancelled jobs from the queue."""
     site, kept = state.site, 0
     queue, phase = site.queue, state.phase
@@ -346,20 +346,20 @@ def close_queue(state: SimulatedState) -> None:
 
 
 @kernel
-def advance(state: SimulatedState, pause: int, limit_s: int) -> int:
+def advance(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
     """Call `advance_to_next_round` from Python."""
     return advance_to_next_round(state, pause, limit_s)
 
 
 @kernel
-def start(state: SimulatedState, starts: Starting) -> int:
+def start(state: SimulatedClusterState, starts: Starting) -> int:
     """See `start_jobs`."""
     slots, offsets, nodes, units = starts
     return start_jobs(state, slots, offsets, nodes, units)
 
 
 @kernel
-def step(state: SimulatedState, starts: Starting, pause: int) -> int:
+def step(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
     """Call `start` and `advance`; return FAULTY and set `simulated_cluster.fault` if a start breaks a rule."""
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
@@ -367,7 +367,7 @@ def step(state: SimulatedState, starts: Starting, pause: int) -> int:
 
 
 @kernel
-def cancel(state: SimulatedState, slot: int) -> int:
+def cancel(state: SimulatedClusterState, slot: int) -> int:
     """Remove a queued job from the queue; return the length of the queue."""
     state.phase[slot] = OVER
     close_queue(state)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn, Handle
-from cpsched.kernels.node_scheduling import plan_on_nodes
-from cpsched.kernels.pool_scheduling import plan_on_pool
-from cpsched.kernels.scheduling_state import ListSchedulerCode
+from cpsched.kernels.node_list_scheduling import plan_on_nodes
+from cpsched.kernels.pool_list_scheduling import plan_on_pool
+from cpsched.kernels.scheduling_state import ListSchedulerParameters
 from cpsched.model import NEVER
-from cpsched.planning import ARRIVAL_ORDER, ListScheduler
+from cpsched.planning import ARRIVAL_ORDER, ListSchedulerSpec
 from cpsched_sim.cluster.cluster_events import (
     FAULTY,
     NOTHING_LEFT,
     PAUSE_WHERE_NEEDED,
-    SimulatedState,
+    SimulatedClusterState,
     advance_to_next_round,
     start_jobs,
 )
@@ -28,7 +28,7 @@ ROUNDS_A_CALL = 20_000
 """Decided rounds between two checks for progress and interrupts."""
 
 
-class Paths(Handle):
+class RoundOutcomeCounts(Handle):
     """Number of decided rounds by path."""
 
     none: int
@@ -37,7 +37,7 @@ class Paths(Handle):
 
 
 @subroutine
-def carry_out(state: SimulatedState, paths: Paths, count: int) -> int:
+def carry_out(state: SimulatedClusterState, paths: RoundOutcomeCounts, count: int) -> int:
     """Count a round with `count` starts and run them: return -1, or the position of one that breaks a rule."""
     if count == 0:
         paths.none += 1
@@ -52,7 +52,9 @@ def carry_out(state: SimulatedState, paths: Paths, count: int) -> int:
 
 
 @kernel
-def rounds_counted(state: SimulatedState, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
+def rounds_counted(
+    state: SimulatedClusterState, method: ListSchedulerParameters, paths: RoundOutcomeCounts, given: FixedColumn
+) -> int:
     """Run up to `ROUNDS_A_CALL` decided rounds on a counted pool."""
     for _ in range(ROUNDS_A_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
@@ -63,7 +65,9 @@ def rounds_counted(state: SimulatedState, method: ListSchedulerCode, paths: Path
 
 
 @kernel
-def rounds_placed(state: SimulatedState, method: ListSchedulerCode, paths: Paths, given: FixedColumn) -> int:
+def rounds_placed(
+    state: SimulatedClusterState, method: ListSchedulerParameters, paths: RoundOutcomeCounts, given: FixedColumn
+) -> int:
     """Run up to `ROUNDS_A_CALL` decided rounds on nodes."""
     for _ in range(ROUNDS_A_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
@@ -75,13 +79,13 @@ def rounds_placed(state: SimulatedState, method: ListSchedulerCode, paths: Paths
 
 def run_rounds(
     cluster: SimulatedCluster,
-    scheme: ListScheduler,
+    scheme: ListSchedulerSpec,
     paths: dict[str, int],
     violations: list[str],
     tell: Callable[[], None],
 ) -> None:
     """Run until no event is left; count rounds in `paths` and record broken rules in `violations`."""
-    method, counts = scheme.method(False), Paths(0, 0, 0)
+    method, counts = scheme.method(False), RoundOutcomeCounts(0, 0, 0)
     rounds = rounds_counted if cluster.cluster.counted else rounds_placed
     result = MORE
     while result != NOTHING_LEFT:

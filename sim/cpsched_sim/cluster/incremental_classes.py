@@ -8,7 +8,7 @@ from cpsched.jit.decorators import scalar_subroutine, subroutine
 from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.fit_rules import taken_on
 from cpsched.kernels.node_classes import add_edited, build_node_classes, hash64, line_key, move_node
-from cpsched.kernels.scheduling_state import IncrementalClasses, SchedulingState, grow_columns
+from cpsched.kernels.scheduling_state import IncrementalNodeClasses, SchedulingState, grow_columns
 from cpsched.model import EXCLUSIVE
 
 
@@ -23,7 +23,7 @@ def hash_slot(table: FixedColumn, known: FixedColumn, signature: int) -> int:
 
 
 @subroutine
-def index_groups(carried: IncrementalClasses, count: int) -> None:
+def index_groups(carried: IncrementalNodeClasses, count: int) -> None:
     """Insert the first `count` groups into a hash table that is at most a quarter full."""
     room = 64
     while room < 4 * count:
@@ -38,7 +38,7 @@ def index_groups(carried: IncrementalClasses, count: int) -> None:
 
 @subroutine
 def shift_lines(
-    carried: IncrementalClasses, site: SchedulingState, slot: int, from_s: int, to_s: int, sign: int
+    carried: IncrementalNodeClasses, site: SchedulingState, slot: int, from_s: int, to_s: int, sign: int
 ) -> None:
     """Add `sign` times the amounts of a running job to the lines of its nodes, for the seconds [from_s, to_s).
 
@@ -78,7 +78,7 @@ def shift_lines(
 
 
 @subroutine
-def drop_empty_classes(carried: IncrementalClasses) -> None:
+def drop_empty_classes(carried: IncrementalNodeClasses) -> None:
     """Remove groups without nodes, if there are many.
 
     The other groups keep their order and their lines, so that plans do not change.
@@ -107,7 +107,7 @@ def drop_empty_classes(carried: IncrementalClasses) -> None:
 
 
 @subroutine
-def rebuild_classes(carried: IncrementalClasses, site: SchedulingState) -> None:
+def rebuild_classes(carried: IncrementalNodeClasses, site: SchedulingState) -> None:
     """Rebuild the groups from machine and running jobs; afterwards they are not stale."""
     groups = carried.groups
     carried.signature = build_node_classes(groups, site.machine, site.jobs, site.running[: site.active])

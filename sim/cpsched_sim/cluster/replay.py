@@ -32,12 +32,12 @@ from cpsched.model import (
     Starts,
 )
 from cpsched.policy import Policy
-from cpsched.site.admission import QueueLimits, decide_within
+from cpsched.site.admission import QueueLimitStatus, decide_within
 from cpsched_sim.cluster import replay_clock
 from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.compiled_loop import run_rounds
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster, view_of
-from cpsched_sim.cluster.site_accounting import SimulatedSitePolicy
+from cpsched_sim.cluster.site_accounting import SimulatedAccounting
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -116,7 +116,7 @@ def replay(
 ) -> Schedule:
     """Run `trace` through `policy` on `cluster`.
 
-    A long trace runs in a compiled loop if possible (`Replay.compilable`). The starts are the same.
+    A long trace runs in a compiled loop if possible (`TraceReplay.compilable`). The starts are the same.
 
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
     decision of 3 ms at t starts its jobs at t + 1). Meanwhile jobs arrive and end and resources only become free; the
@@ -128,13 +128,13 @@ def replay(
     If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`; otherwise the round
     starts no job and is counted.
     """
-    replayed = Replay(trace, cluster, policy, charge, progress, site, strict)
+    replayed = TraceReplay(trace, cluster, policy, charge, progress, site, strict)
     if len(trace) >= COMPILED_FROM_JOBS and replayed.compilable:
         return replayed.run_compiled()
     return replayed.run()
 
 
-class Replay:
+class TraceReplay:
     """A running replay: the policy, the cluster, and the counts so far."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Replay:
         self.progress = progress
         self.total = len(trace)
         self.arrivals, self.refused = self.state.load(trace)
-        self.site = SimulatedSitePolicy(site, self.state) if site is not None else None
+        self.site = SimulatedAccounting(site, self.state) if site is not None else None
         self.paths: dict[str, int] = {}
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
@@ -304,7 +304,7 @@ class Replay:
             self.site.started(decision.starts.slots.tolist())
         return decision
 
-    def within(self, limits: QueueLimits | None, snapshot: Snapshot, need: Need) -> Decision:
+    def within(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
         """Return the policy's decision within limits and the power cap, which the cluster does not check."""
         if limits is None and snapshot.cluster.power is None:  # most rounds: every call counts
             self.snapshot = snapshot

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import why_infeasible
 from cpsched.kernels.scheduling_state import (
-    IncrementalClasses,
+    IncrementalNodeClasses,
     SchedulingState,
     empty_column,
     machine_handle,
@@ -39,7 +39,7 @@ from cpsched.model import (
 )
 from cpsched.model.overrun import OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import cluster_events
-from cpsched_sim.cluster.cluster_events import SimulatedState
+from cpsched_sim.cluster.cluster_events import SimulatedClusterState
 from cpsched_sim.traces.trace_job import TraceJob
 
 FIRST_ROOM = 64
@@ -292,7 +292,7 @@ def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
     )
 
 
-def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedState:
+def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedClusterState:
     """Return an idle cluster."""
 
     def column() -> IntArray:
@@ -312,7 +312,7 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         draft=new_plan_result(),
         trial=new_plan_workspace(resources),
     )
-    return SimulatedState(
+    return SimulatedClusterState(
         arrived=0,
         ended_count=0,
         over=0,
@@ -324,7 +324,7 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
         overrun=overrun,
         on_nodes=int(not cluster.counted),
         site=site,
-        carried=IncrementalClasses(groups, empty_column(), empty_column(), empty_column()),
+        carried=IncrementalNodeClasses(groups, empty_column(), empty_column(), empty_column()),
         free=free,
         total_free=free.sum(axis=0),
         arrivals=NO_SLOTS.copy(),

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from cpsched.model import NEVER, IntArray
-from cpsched.site.accounts import Limits
-from cpsched.site.admission import QueueLimits
-from cpsched.site.limit_checks import JobLimits, LimitSubject, LimitTable, LimitUsage
+from cpsched.site.accounts import AccountingLimits
+from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.limit_checks import DecayedLimitUsage, JobLimitAttributes, JobLimitChecks, JobLimitTable
 from cpsched.site.multifactor import (
-    MachineSize,
+    ClusterSize,
     PriorityInputs,
     basic_priorities,
     normalized_priority,
@@ -19,8 +19,8 @@ from cpsched.site.multifactor import (
     tres_points,
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.site.fair_share import DecayedUsage, FloatArray, ShareTree, classic_fair_share, fair_tree
-from cpsched_sim.site.policy_file import PartitionEntry, SitePolicy, resources_of
+from cpsched_sim.site.fair_share import DecayedUsage, FairShareTree, FloatArray, classic_fair_share, fair_tree
+from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, resources_of
 
 WAITS_A_HALF_LIFE, MOST_WAITS = 10, 200
 """While only use decays: rounds in each half-life, and how many may start no job."""
@@ -28,7 +28,7 @@ WALL = "wall"
 """The name of accumulated run time, next to those of resources."""
 
 
-class SimulatedSitePolicy:
+class SimulatedAccounting:
     """The accounting of a simulated cluster whose trace is loaded.
 
     Call `begin_round` when a round is due, `started` with its decision, and `ended` with the ended jobs. Priorities are
@@ -41,11 +41,11 @@ class SimulatedSitePolicy:
         self.site, self.weights = policy.site, policy.file.priority.weights()
         self.basic = policy.file.priority.kind == "basic"
         capacity = state.cluster.capacity
-        self.machine = MachineSize(len(capacity), int(capacity[:, 0].sum()))
+        self.machine = ClusterSize(len(capacity), int(capacity[:, 0].sum()))
         self.resources = resources_of(state.cluster)
         self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
         rows = self.site.accounts.associations
-        self.tree = ShareTree.of(self.site.accounts)
+        self.tree = FairShareTree.of(self.site.accounts)
         self.qos_names = list(self.site.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._read_jobs()
@@ -59,11 +59,11 @@ class SimulatedSitePolicy:
             self.use["cpu"].used[at] = policy.used_s.get((row.account, row.user), 0.0)
         self.fair_share: FloatArray = np.zeros(len(rows))
         self.due_s = begin_s
-        self.running: dict[int, JobLimits] = {}
+        self.running: dict[int, JobLimitChecks] = {}
         self.chosen: list[int] = []
-        self.book = LimitTable(self.site)
+        self.book = JobLimitTable(self.site)
         self.fades = bool(fading)
-        self.standings: dict[int, JobLimits] = {}
+        self.standings: dict[int, JobLimitChecks] = {}
         self.waited = 0
         """Waits for use to decay since the last start."""
 
@@ -75,7 +75,7 @@ class SimulatedSitePolicy:
         self.qos_entry = np.full(n, -1, np.int64)
         self.factor = np.ones(n)
         real = {name: np.zeros(n) for name in ("partition", "qos", "association", "tres")}
-        self.claims: list[LimitSubject] = []
+        self.claims: list[JobLimitAttributes] = []
         self.nodes = np.ones(n, np.int64)
         for at, job in enumerate(jobs):
             found = site.accounts.find(job.account, job.user, job.queue)
@@ -86,8 +86,10 @@ class SimulatedSitePolicy:
             self.nodes[at] = request.units if request.distinct or request.exclusive else 1
             tres["node"] = int(self.nodes[at])
             minutes = -(-job.walltime_s // 60)
-            self.claims.append(LimitSubject(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes))
-            entry = policy.file.partitions.get(job.queue, PartitionEntry())
+            self.claims.append(
+                JobLimitAttributes(job.user, job.account, job.queue, job.qos, tuple(tres.items()), minutes)
+            )
+            entry = policy.file.partitions.get(job.queue, PartitionPolicySchema())
             real["partition"][at] = normalized_priority(entry.factor, policy.highest_factor, raw.raw_partition)
             if (qos := site.qos.get(job.qos)) is not None:
                 self.qos_entry[at], self.factor[at] = self.qos_at[job.qos], qos.usage_factor
@@ -107,7 +109,7 @@ class SimulatedSitePolicy:
 
     # ------------------------------------------------------------------------------------------ events
 
-    def begin_round(self) -> QueueLimits:
+    def begin_round(self) -> QueueLimitStatus:
         """Update use to now, rank the queue, and return the limits with their use."""
         now_s = self.state.now_s
         self._note_begun()
@@ -118,7 +120,7 @@ class SimulatedSitePolicy:
         for slot in queue.tolist():
             if self.state.jobs[slot].id not in self.standings:
                 self.standings[self.state.jobs[slot].id] = self.book.limits_of(self.claims[slot])
-        return QueueLimits(self.standings, self._used(now_s))
+        return QueueLimitStatus(self.standings, self._used(now_s))
 
     def started(self, slots: Sequence[int]) -> None:
         """Record the starts chosen by a round; the next round sees whether they succeeded."""
@@ -174,17 +176,17 @@ class SimulatedSitePolicy:
             else:
                 self.fair_share = classic_fair_share(tree, used, entry.dampening, entry.algorithm == "depth-oblivious")
         if self.fades:
-            self.book = LimitTable(self.site, self._spent())
+            self.book = JobLimitTable(self.site, self._spent())
             self.standings.clear()
             self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
 
-    def _spent(self) -> LimitUsage:
+    def _spent(self) -> DecayedLimitUsage:
         tree = self.tree
         rows = range(len(tree.parents))
         totals = {name: tree.totals(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
         of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
         kept = [name for name in self.kept if name != WALL]
-        return LimitUsage(
+        return DecayedLimitUsage(
             {qos: {name: int(of_qos[name][at]) for name in kept} for at, qos in enumerate(self.qos_names)},
             {at: {name: int(totals[name][at]) for name in kept} for at in rows},
             {qos: float(of_qos[WALL][at]) for at, qos in enumerate(self.qos_names)} if WALL in totals else {},
@@ -218,10 +220,10 @@ class SimulatedSitePolicy:
 
     def waits_for(self, slot: int) -> str | None:
         """Return the limit that keeps a job waiting forever, or None."""
-        return self.standings.get(self.state.jobs[slot].id, JobLimits()).barred
+        return self.standings.get(self.state.jobs[slot].id, JobLimitChecks()).barred
 
 
-def _fading_limits(every: Iterable[Limits]) -> set[str]:
+def _fading_limits(every: Iterable[AccountingLimits]) -> set[str]:
     """Return the resources whose limits count decaying use."""
     found = set[str]()
     for limits in every:

@@ -15,10 +15,10 @@ import numpy as np
 from cpsched.metrics import METRICS, ScheduleData, metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.experiments.keys import code_identity, plugins_of
-from cpsched_sim.experiments.runner import Failed, Fractions, Processes, Tell, run_all
+from cpsched_sim.experiments.result_keys import code_identity, plugins_of
+from cpsched_sim.experiments.runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_all
 from cpsched_sim.result_files import finished_in, require_same_inputs
-from cpsched_sim.simulation import SCHEDULE, ReplaySetup, identity, run, simulation_summary, write_results
+from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, identity, run, simulation_summary, write_results
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.watchdog import LIMIT_S
 from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
@@ -26,7 +26,7 @@ from cpsched_sim.workloads.load import Workload, load, under
 
 
 @dataclass(frozen=True, slots=True)
-class SharedInputs:
+class SharedReplayInputs:
     """Inputs common to all combinations. Plain values, since other processes receive it.
 
     `metrics` are shown in addition to the table's. With `measures`, each row includes the columns for computing
@@ -51,8 +51,8 @@ class SharedInputs:
 
 
 def compare_in_processes(
-    shared: SharedInputs,
-    chosen: Sequence[ReplaySetup],
+    shared: SharedReplayInputs,
+    chosen: Sequence[ReplayPolicySetup],
     processes: int,
     progress: Fractions | None = None,
     done: dict[int, ComparisonRow] | None = None,
@@ -65,16 +65,16 @@ def compare_in_processes(
     rows: dict[int, ComparisonRow] = {} if done is None else done
     tasks = {index: (shared, setup) for index, setup in enumerate(chosen) if index not in rows}
 
-    def finished(index: int, row: ComparisonRow | Failed) -> None:
+    def finished(index: int, row: ComparisonRow | TaskFailure) -> None:
         spec = chosen[index].policy
         failed = ComparisonRow(spec.dispatcher, spec.predictor, error=str(row))
-        rows[index] = failed if isinstance(row, Failed) else row
+        rows[index] = failed if isinstance(row, TaskFailure) else row
 
-    run_all(replay_one, tasks, Processes(processes, shared.limit_s), finished, progress, len(rows))
+    run_all(replay_one, tasks, LocalProcessExecutor(processes, shared.limit_s), finished, progress, len(rows))
     return [rows[index] for index in sorted(rows)]
 
 
-def replay_one(task: tuple[SharedInputs, ReplaySetup], tell: Tell) -> ComparisonRow:
+def replay_one(task: tuple[SharedReplayInputs, ReplayPolicySetup], tell: Tell) -> ComparisonRow:
     """Return the row of a combination; its results are written into its own folder."""
     shared, setup = task
     workload = load(
@@ -96,14 +96,14 @@ def replay_one(task: tuple[SharedInputs, ReplaySetup], tell: Tell) -> Comparison
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
 
 
-def code_of(setup: ReplaySetup) -> dict[str, Any]:
+def code_of(setup: ReplayPolicySetup) -> dict[str, Any]:
     """Return the identity of a combination's code; results of different code are not mixed."""
     plugins = plugins_of(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
 
 def finished_before(
-    shared: SharedInputs, chosen: Sequence[ReplaySetup], workload: Workload
+    shared: SharedReplayInputs, chosen: Sequence[ReplayPolicySetup], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
     """Return the rows an earlier run finished in `shared.out`, by index in `chosen`, and those not requested now.
 
@@ -124,7 +124,7 @@ def finished_before(
     return found, others
 
 
-def _finished(shared: SharedInputs, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
+def _finished(shared: SharedReplayInputs, written: Mapping[str, Any], folder: Path) -> ComparisonRow | None:
     """Return the row of a combination, or None if a part is missing or damaged."""
     try:
         schedule = _measures_of(folder / SCHEDULE) if shared.measures else None
@@ -149,7 +149,7 @@ def _measures_of(path: Path) -> ScheduleData:
     return ScheduleData(submit_s, start_s, end_s, units)
 
 
-def _folder(out: Path, setup: ReplaySetup) -> Path:
+def _folder(out: Path, setup: ReplayPolicySetup) -> Path:
     """Return the folder for the results of a combination."""
     name = f"{setup.policy.dispatcher}-{setup.policy.predictor}".replace("/", "_")
     earlier = out / name

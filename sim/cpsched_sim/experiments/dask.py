@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from cpsched.errors import escape_controls
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import Engine, Failed, Heard, Work, outcome_of
+from cpsched_sim.experiments.runner import Heard, TaskExecutor, TaskFailure, Work, outcome_of
 
 _PARENT_DIED = 1
 """PR_SET_PDEATHSIG of Linux's prctl(2)."""
@@ -36,7 +36,7 @@ RETRIES = 3
 _ERRORS_SHOWN = 300
 
 
-def engine(on: str, patience_s: float) -> DaskEngine:
+def engine(on: str, patience_s: float) -> DaskExecutor:
     """Return the engine of an address, a scheduler file, or a function. Raise `InputError`."""
     distributed, own = _distributed(), None
     try:
@@ -52,7 +52,7 @@ def engine(on: str, patience_s: float) -> DaskEngine:
         if own is not None:
             own.close()
         raise InputError(f"--on {on}: {type(error).__name__}: {error}") from error
-    return DaskEngine(client, patience_s, own)
+    return DaskExecutor(client, patience_s, own)
 
 
 def _distributed() -> Any:
@@ -88,7 +88,7 @@ def _function(words: str) -> Callable[[], Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class DaskEngine(Engine):
+class DaskExecutor(TaskExecutor):
     """A Dask cluster, through its client."""
 
     client: Any
@@ -138,12 +138,12 @@ def _outcome(future: Any) -> Any:
     if future.status != "finished":
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
-        return Failed(escape_controls(why[:_ERRORS_SHOWN]))
+        return TaskFailure(escape_controls(why[:_ERRORS_SHOWN]))
     found = future.result()
     return pickle.loads(found) if isinstance(found, bytes) else found  # written by this program's workers
 
 
-def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | Failed:
+def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
     """Run a task in its own process, from a worker; return its pickled result."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
@@ -153,12 +153,12 @@ def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | 
     try:
         said, _ = process.communicate(given, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return Failed.late()
+        return TaskFailure.late()
     finally:
         with suppress(ProcessLookupError):  # the process and its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return Failed.died(process.returncode) if process.returncode else said
+    return TaskFailure.died(process.returncode) if process.returncode else said
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cpsched_sim.experiments import dask
-from cpsched_sim.experiments.runner import Engine, Processes
+from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskExecutor
 from cpsched_sim.watchdog import LIMIT_S
 
 
-def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> Engine:
+def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> TaskExecutor:
     """Return the engine for `--on`, or `processes` processes of this machine. Raise `UnusableObject`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
@@ -16,5 +16,5 @@ def engine_of(on: str | None, processes: int, patience_s: float = LIMIT_S) -> En
     client; with `dask_jobqueue.SLURMCluster` the workers are Slurm jobs
     """
     if on is None:
-        return Processes(processes, patience_s)
+        return LocalProcessExecutor(processes, patience_s)
     return dask.engine(on, patience_s)

@@ -43,7 +43,7 @@ _IMPORTED_ONCE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class TaskFailure:
     """The outcome of a task without a result."""
 
     why: str
@@ -60,21 +60,21 @@ class Failed:
         return self.why
 
     @classmethod
-    def died(cls, exit_code: int | None, wall_s: float | None = None) -> Failed:
+    def died(cls, exit_code: int | None, wall_s: float | None = None) -> TaskFailure:
         """Return the outcome of a process that ended without a result."""
         return cls(f"its process died with exit code {exit_code}", "died", wall_s)
 
     @classmethod
-    def late(cls, wall_s: float | None = None, cpu_s: float | None = None) -> Failed:
+    def late(cls, wall_s: float | None = None, cpu_s: float | None = None) -> TaskFailure:
         """Return the outcome of a process that exceeded its time limit."""
         return cls("it took too long", "late", wall_s, cpu_s)
 
 
 Heard = Callable[[int, Any], None]
-"""Called with the number of a task and its done fraction (float), `Failed`, or its result."""
+"""Called with the number of a task and its done fraction (float), `TaskFailure`, or its result."""
 
 
-class Engine(Protocol):
+class TaskExecutor(Protocol):
     """Runs tasks. Any exception, Ctrl-C included, ends the running ones."""
 
     def __call__(
@@ -86,7 +86,7 @@ class Engine(Protocol):
 def run_all(
     work: Work,
     tasks: Mapping[int, Any],
-    engine: Engine,
+    engine: TaskExecutor,
     on_result: Heard,
     progress: Fractions | None = None,
     done: int = 0,
@@ -99,7 +99,7 @@ def run_all(
         if isinstance(message, float):
             shares[at] = max(shares[at], message)
             return
-        on_result(at, replace(message, share=shares[at]) if isinstance(message, Failed) else message)
+        on_result(at, replace(message, share=shares[at]) if isinstance(message, TaskFailure) else message)
         shares[at] = 1.0
 
     def looked() -> None:
@@ -134,11 +134,11 @@ def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float],
     except Exception as error:
         on_purpose = isinstance(error, CpschedError) and str(error)
         why = str(error) if on_purpose else f"{type(error).__name__}: {error}"
-        return Failed(why, wall_s=time.monotonic() - began_s)
+        return TaskFailure(why, wall_s=time.monotonic() - began_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Processes(Engine):
+class LocalProcessExecutor(TaskExecutor):
     """The default engine: at most `count` processes of this machine at once.
 
     A process ends after its task unless `reuse` is set, since loading kernels takes longer than a short replay.
@@ -178,7 +178,7 @@ class Processes(Engine):
                         cpu_s = _cpu_s(child.process)
                         _end(child.process)
                         del running[pipe]
-                        heard(child.at, Failed.late(wall_s, cpu_s))
+                        heard(child.at, TaskFailure.late(wall_s, cpu_s))
                 looked()
         finally:
             for child in running.values():
@@ -230,7 +230,7 @@ def _received(pipe: Connection, child: _Child) -> object:
         return pipe.recv()
     except (EOFError, ConnectionResetError):
         child.process.join()
-        return Failed.died(child.process.exitcode, time.monotonic() - child.began_s)
+        return TaskFailure.died(child.process.exitcode, time.monotonic() - child.began_s)
 
 
 def _end(process: ForkServerProcess) -> None:

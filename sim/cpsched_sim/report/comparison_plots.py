@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpsched.metrics import METRICS, Metric, ScheduleData
 from cpsched_sim.errors import InputError
-from cpsched_sim.files import write_atomically
+from cpsched_sim.file_io import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import require
-from cpsched.site.accounts import Accounts
+from cpsched.site.accounts import AssociationTree
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -23,7 +23,7 @@ LN2 = 0.693
 
 
 @dataclass(frozen=True)
-class ShareTree:
+class FairShareTree:
     """Shares, an entry per association; parents come before their children.
 
     - `parents`: index of the parent, -1 for the root, which is entry 0.
@@ -36,7 +36,7 @@ class ShareTree:
     users: tuple[bool, ...]
 
     @classmethod
-    def of(cls, accounts: Accounts) -> ShareTree:
+    def of(cls, accounts: AssociationTree) -> FairShareTree:
         """Return the shares of all associations."""
         rows = accounts.associations
         return cls(
@@ -87,7 +87,7 @@ class ShareTree:
         return total
 
 
-def fair_tree(tree: ShareTree, usage: npt.ArrayLike) -> FloatArray:
+def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
     """Return the Fair Tree factor of each user, 1 for the first; 0 for accounts.
 
     Siblings are ranked by the ratio of their share to their use (`LevelFS`), and an account's users precede those of
@@ -127,7 +127,7 @@ def fair_tree(tree: ShareTree, usage: npt.ArrayLike) -> FloatArray:
 
 
 def classic_fair_share(
-    tree: ShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
+    tree: FairShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
 ) -> FloatArray:
     """Return the factor 2^-(effective use / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
 
@@ -154,7 +154,7 @@ def classic_fair_share(
     return np.where(share > 0, factor, 0.0)
 
 
-def _oblivious(tree: ShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
+def _oblivious(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
     """Return effective use independent of the tree's depth: the parent's ratio, scaled by the entry's own."""
     giver, share = tree.givers[at], tree.part_of_all
     if not (share[at] and share[giver] and effective[giver] and part[at]):

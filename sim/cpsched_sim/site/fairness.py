@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cpsched.metrics import FloatArray, Metric, ScheduleData
 from cpsched.model import Job
-from cpsched_sim.site.fair_share import ShareTree
+from cpsched_sim.site.fair_share import FairShareTree
 from cpsched_sim.site.policy_file import SitePolicy
 
 WINDOW_S = 86_400
@@ -52,7 +52,7 @@ class AccountUsage:
 def shares_of(policy: SitePolicy) -> dict[str, float]:
     """Return the share of the machine of each account with users, level by level."""
     accounts = policy.site.accounts
-    part, found = ShareTree.of(accounts).part_of_all, dict[str, float]()
+    part, found = FairShareTree.of(accounts).part_of_all, dict[str, float]()
     for row in accounts.associations:
         if row.user and row.account not in found:
             found[row.account] = float(part[row.parent])

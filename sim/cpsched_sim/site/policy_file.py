@@ -29,11 +29,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
 from cpsched.parsing.slurm_limits import AT_SUBMISSION, FIELDS, UNMODELLED, parse_limits, parse_minutes
-from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Limits, Qos, SiteLimits
-from cpsched.site.multifactor import Weights
+from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.multifactor import PriorityWeights
 from cpsched_sim.errors import InvalidPolicy
 from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
-from cpsched_sim.site.fair_share import ShareTree
+from cpsched_sim.site.fair_share import FairShareTree
 from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_usage
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -63,12 +63,12 @@ class _WithLimits(BaseModel):
         parse_limits({name: str(text) for name, text in words.items()})
         return words
 
-    def read_limits(self) -> Limits:
+    def read_limits(self) -> AccountingLimits:
         """Return the limits as a value."""
         return parse_limits({name: str(text) for name, text in self.limits.items()})
 
 
-class UserEntry(_WithLimits):
+class UserPolicySchema(_WithLimits):
     """One user in an account; `shares: parent` means the account's own."""
 
     shares: Shares = 1
@@ -76,13 +76,13 @@ class UserEntry(_WithLimits):
     qos: str = ""
 
 
-class AccountEntry(_WithLimits):
+class AccountPolicySchema(_WithLimits):
     """One account. `users` is a list of names, or a mapping of names to entries."""
 
     shares: Shares = 1
     parent: str = ""
     priority: Count = 0
-    users: Annotated[Sequence[Name], Field(max_length=MAX_ENTRIES)] | Mapping[Name, UserEntry] = ()
+    users: Annotated[Sequence[Name], Field(max_length=MAX_ENTRIES)] | Mapping[Name, UserPolicySchema] = ()
 
     @field_validator("users", mode="before")
     @classmethod
@@ -90,12 +90,14 @@ class AccountEntry(_WithLimits):
         """Convert numbers to text: SWF numbers its users, and 17 in a list is the user "17"."""
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
-    def entries(self) -> dict[str, UserEntry]:
+    def entries(self) -> dict[str, UserPolicySchema]:
         """Return the users with their entries."""
-        return dict(self.users) if isinstance(self.users, Mapping) else {name: UserEntry() for name in self.users}
+        return (
+            dict(self.users) if isinstance(self.users, Mapping) else {name: UserPolicySchema() for name in self.users}
+        )
 
 
-class QosEntry(_WithLimits):
+class QosPolicySchema(_WithLimits):
     """One quality of service."""
 
     priority: Count = 0
@@ -105,7 +107,7 @@ class QosEntry(_WithLimits):
     over_partition: bool = False
 
 
-class PartitionEntry(BaseModel):
+class PartitionPolicySchema(BaseModel):
     """A queue of the trace: its tier, its factor (PriorityJobFactor), and the QOS whose limits it has."""
 
     model_config = _STRICT
@@ -114,7 +116,7 @@ class PartitionEntry(BaseModel):
     qos: str = ""
 
 
-class PriorityEntry(BaseModel):
+class PriorityPolicySchema(BaseModel):
     """Weights of the factors (Slurm: PriorityWeight*), and options of their calculation."""
 
     model_config = _STRICT
@@ -138,15 +140,15 @@ class PriorityEntry(BaseModel):
             raise ValueError("must be a time such as 7-00:00:00")
         return text
 
-    def weights(self) -> Weights:
+    def weights(self) -> PriorityWeights:
         """Return the weights as the core's type."""
-        return Weights(
+        return PriorityWeights(
             self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
             60 * (parse_minutes(self.max_age) or 1), self.favor_small, self.size_over_time,
         )  # fmt: skip
 
 
-class FairShareEntry(BaseModel):
+class FairSharePolicySchema(BaseModel):
     """How use is compared with shares."""
 
     model_config = _STRICT
@@ -163,7 +165,7 @@ class FairShareEntry(BaseModel):
         return days
 
 
-class UsersEntry(BaseModel):
+class UnlistedUsersSchema(BaseModel):
     """The accounts of users of the trace that no account lists.
 
     `others` is an account's name, or `spread`: each user, in order of their first jobs, goes to the account with the
@@ -176,7 +178,7 @@ class UsersEntry(BaseModel):
     qos_by_queue: Mapping[Name, str] = Field(default_factory=dict)
 
 
-class DumpsEntry(BaseModel):
+class SlurmDumpsSchema(BaseModel):
     """Files beside the policy file with the output of Slurm's commands."""
 
     model_config = _STRICT
@@ -185,21 +187,21 @@ class DumpsEntry(BaseModel):
     shares: str = ""
 
 
-class PolicyFile(BaseModel):
+class SitePolicyFile(BaseModel):
     """The content of a policy file."""
 
     model_config = _STRICT
-    accounts: Annotated[Mapping[Name, AccountEntry], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
-    qos: Annotated[Mapping[Name, QosEntry], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
-    partitions: Mapping[Name, PartitionEntry] = Field(default_factory=dict)
-    priority: PriorityEntry = Field(default_factory=PriorityEntry)
-    fair_share: FairShareEntry = Field(default_factory=FairShareEntry)
-    users: UsersEntry = Field(default_factory=UsersEntry)
+    accounts: Annotated[Mapping[Name, AccountPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
+    qos: Annotated[Mapping[Name, QosPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
+    partitions: Mapping[Name, PartitionPolicySchema] = Field(default_factory=dict)
+    priority: PriorityPolicySchema = Field(default_factory=PriorityPolicySchema)
+    fair_share: FairSharePolicySchema = Field(default_factory=FairSharePolicySchema)
+    users: UnlistedUsersSchema = Field(default_factory=UnlistedUsersSchema)
     enforce: Sequence[Literal["limits", "safe"]] = ("limits",)
-    dumps: DumpsEntry = Field(default_factory=DumpsEntry)
+    dumps: SlurmDumpsSchema = Field(default_factory=SlurmDumpsSchema)
 
     @model_validator(mode="after")
-    def _names_what_it_has(self) -> PolicyFile:
+    def _names_what_it_has(self) -> SitePolicyFile:
         if not self.dumps.associations:
             for name, account in self.accounts.items():
                 if account.parent and account.parent not in (*self.accounts, "root"):
@@ -224,8 +226,8 @@ class SitePolicy:
     """
 
     name: str
-    file: PolicyFile
-    site: SiteLimits
+    file: SitePolicyFile
+    site: SiteLimitPolicy
     used_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     sha256: str = ""
     """The digest of the file and its dumps."""
@@ -253,7 +255,7 @@ class SitePolicy:
         return policy, found
 
     def _place(self, job: Job) -> dict[str, object]:
-        accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionEntry())
+        accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionPolicySchema())
         own = job.account if accounts.find(job.account, job.user, job.queue) is not None else ""
         account = own or accounts.account_of(job.user)
         at = accounts.find(account, job.user, job.queue)
@@ -261,14 +263,14 @@ class SitePolicy:
         qos = job.qos or self.file.users.qos_by_queue.get(job.queue) or default or self.file.users.qos
         return {"account": account, "qos": qos, "tier": entry.tier}
 
-    def _with_users(self, jobs: Sequence[TraceJob]) -> Accounts:
+    def _with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
         """Add every user of the trace to an account: the one that lists the user, or the one of `others`."""
         rows = list(self.site.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
         heads = {at: sum(row.parent == at and bool(row.user) for row in rows) for at in leaves}
         named = {rows[at].account: at for at in leaves}
-        share = [max(float(part), 1e-9) for part in ShareTree.of(self.site.accounts).part_of_all]
+        share = [max(float(part), 1e-9) for part in FairShareTree.of(self.site.accounts).part_of_all]
         others = self.file.users.others
         parents = {row.parent for row in rows if not row.user}
         childless = [at for at in leaves if at not in parents] or leaves
@@ -283,7 +285,7 @@ class SitePolicy:
                 at = named[others]
             heads[at] += 1
             rows.append(Association(rows[at].account, job.user, parent=at))
-        return Accounts(tuple(rows))
+        return AssociationTree(tuple(rows))
 
 
 def load_policy(path: Path) -> SitePolicy:
@@ -299,24 +301,24 @@ def parse_policy(path: Path, text: str) -> SitePolicy:
 def _policy(path: Path, tree: YamlTree) -> SitePolicy:
     if tree.content is None:
         raise tree.wrong((), "empty", "must set accounts, qos, priority or limits")
-    file = tree.as_model(PolicyFile)
+    file = tree.as_model(SitePolicyFile)
     folder, dumps = path.parent, file.dumps
     rows = read_associations(folder / dumps.associations) if dumps.associations else [Association("root", parent=-1)]
     qos = read_qos(folder / dumps.qos) if dumps.qos else {}
     try:
-        accounts = Accounts(tuple(_accounts(file, rows)))
+        accounts = AssociationTree(tuple(_accounts(file, rows)))
     except (CpschedError, KeyError) as error:
         raise tree.wrong(("accounts",), "accounts", str(error).strip("'")) from error
     qos |= {name: _qos(name, entry) for name, entry in file.qos.items()}
     partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
     enforced = "limits" in file.enforce or "safe" in file.enforce
-    site = SiteLimits(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
+    site = SiteLimitPolicy(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
     used_s = read_usage(folder / dumps.shares) if dumps.shares else {}
     words = repr((file, site, used_s))
     return SitePolicy(path.name, file, site, used_s, sha256(words.encode()).hexdigest())
 
 
-def _accounts(file: PolicyFile, rows: list[Association]) -> list[Association]:
+def _accounts(file: SitePolicyFile, rows: list[Association]) -> list[Association]:
     """Return the associations of a dump, then those of the file, parents first."""
     at = {row.account: index for index, row in enumerate(rows) if not row.user}
     left = dict(file.accounts)
@@ -341,7 +343,7 @@ def _accounts(file: PolicyFile, rows: list[Association]) -> list[Association]:
     return rows
 
 
-def _for_each_user(limits: Limits) -> Limits:
+def _for_each_user(limits: AccountingLimits) -> AccountingLimits:
     """Return the per-user limits of an account, which its users inherit."""
     return replace(
         NO_LIMITS, jobs=limits.jobs, wall_min=limits.wall_min, tres=limits.tres, tres_a_node=limits.tres_a_node,
@@ -349,7 +351,7 @@ def _for_each_user(limits: Limits) -> Limits:
     )  # fmt: skip
 
 
-def _qos(name: str, entry: QosEntry) -> Qos:
+def _qos(name: str, entry: QosPolicySchema) -> Qos:
     return Qos(
         name, entry.priority, entry.read_limits(), entry.usage_factor, entry.factor_on_limits, entry.limit_factor,
         entry.over_partition,

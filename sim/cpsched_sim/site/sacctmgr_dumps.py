@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_limits, parse_pipe_table
-from cpsched.site.accounts import Association, Limits, Qos
+from cpsched.site.accounts import AccountingLimits, Association, Qos
 from cpsched_sim.errors import InputError, InvalidPolicy
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -103,7 +103,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
     return list(enumerate(parse_pipe_table(text), start=2))
 
 
-def _limits(path: Path, line: int, row: Row) -> Limits:
+def _limits(path: Path, line: int, row: Row) -> AccountingLimits:
     try:
         return parse_limits(row)
     except InvalidValue as error:

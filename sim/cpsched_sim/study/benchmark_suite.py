@@ -8,17 +8,17 @@ from typing import Any
 
 import yaml
 
-from cpsched_sim.document import Table
+from cpsched_sim.document import ReportTable
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.keys import key_of
+from cpsched_sim.experiments.result_keys import key_of
 from cpsched_sim.experiments.statistics import LEVEL
-from cpsched_sim.study.campaign import Campaign
+from cpsched_sim.study.campaign import StudyCampaign
 from cpsched_sim.study.case_execution import ENDED
-from cpsched_sim.study.policy_ranking import Ratio, compared
-from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compared
+from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_report import heading
+from cpsched_sim.study.study_reproduction import results_in
 from cpsched_sim.study.study_results import decision_ms
-from cpsched_sim.study.study_verification import results_in
 
 SUITE = Path(__file__).with_name("benchmark.yaml")
 TRAINING = Path(__file__).with_name("benchmark-training.yaml")
@@ -48,7 +48,7 @@ def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, 
     return {**words, "title": title, "traces": {name: words["traces"][name] for name in usable}, "grids": grids}
 
 
-def adopt(campaign: Campaign, store: ResultStore, path: Path) -> tuple[int, int]:
+def adopt(campaign: StudyCampaign, store: StudyResultStore, path: Path) -> tuple[int, int]:
     """Import the results in a file of JSON lines that match the present code and traces and are not stored yet.
 
     Return the number imported, and the number made by other code, traces or suites. Raise `InputError` where a line is
@@ -94,15 +94,15 @@ def table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
             cells = [*map(_cell, measures), "-" if decision is None else f"{decision.ratio:.2g}"]
             lines.append([name, *cells, f"{sum(ended)} of {len(ended)}"])
         parts.append(f"Estimates: {estimate}")
-        parts.append(Table("", head, lines).markdown())
+        parts.append(ReportTable("", head, lines).markdown())
     return "\n\n".join(parts) + "\n"
 
 
-def _rank(ratio: Ratio | None) -> tuple[bool, float]:
+def _rank(ratio: GeometricMeanRatio | None) -> tuple[bool, float]:
     return ratio is None, ratio.ratio if ratio is not None else 0.0
 
 
-def _cell(ratio: Ratio | None) -> str:
+def _cell(ratio: GeometricMeanRatio | None) -> str:
     if ratio is None:
         return "-"
     return f"{ratio.ratio:.2f}" + (f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.low is not None else "")

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import metric
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.experiments.keys import code_identity, key_of, plugin_identity, plugins_of
-from cpsched_sim.files import read_json, sha256_of
+from cpsched_sim.experiments.result_keys import code_identity, key_of, plugin_identity, plugins_of
+from cpsched_sim.file_io import read_json, sha256_of
 from cpsched_sim.input.yaml_tree import YamlTree, read_tree
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
@@ -25,11 +25,11 @@ from cpsched_sim.study.study_schema import (
     AXES,
     NONE,
     WHOLE,
-    CaseSchema,
+    NamedCaseSchema,
     SequenceSchema,
-    StudySchema,
-    TraceSchema,
-    WindowSchema,
+    StudyFileSchema,
+    StudyTraceSchema,
+    TraceWindowSchema,
 )
 from cpsched_sim.systems.system_file import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
@@ -45,7 +45,7 @@ CLOCK = "has a time limit, so another run may decide differently; use effort= in
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StudyCase:
     """One replay of a study: its labels on each axis, and in `inputs` all that its results depend on."""
 
     labels: Mapping[str, Any]
@@ -63,11 +63,11 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class StudyCampaign:
     """A study: its settings, its cases in order, and the cases left out by reason."""
 
-    words: StudySchema
-    cases: tuple[Case, ...]
+    words: StudyFileSchema
+    cases: tuple[StudyCase, ...]
     excluded: Mapping[str, int]
     """Number of cases by reason."""
     folder: Path
@@ -75,26 +75,26 @@ class Campaign:
     notes: tuple[str, ...] = ()
 
     @property
-    def distinct(self) -> dict[str, Case]:
+    def distinct(self) -> dict[str, StudyCase]:
         """Return the first case of each digest. Cases share a digest when, for example, the policy ignores the seed."""
-        found: dict[str, Case] = {}
+        found: dict[str, StudyCase] = {}
         for case in self.cases:
             found.setdefault(case.digest, case)
         return found
 
 
-def read_campaign(path: str | PathLike[str]) -> Campaign:
+def read_campaign(path: str | PathLike[str]) -> StudyCampaign:
     """Read a study from a file. Raise `InvalidFile` with file, line and field, or what unusable traces raise."""
     tree = read_tree(Path(path))
     if tree.content is None:
         raise tree.wrong((), "empty", "must describe a study: cpsched study example prints one")
-    return _Reading(tree, tree.as_model(StudySchema), Path(path).absolute().parent).campaign()
+    return _Reading(tree, tree.as_model(StudyFileSchema), Path(path).absolute().parent).campaign()
 
 
-def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> Campaign:
+def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> StudyCampaign:
     """Build a study from a mapping with a study file's keys. `folder` is the base of relative paths."""
     tree = YamlTree(Path("study"), words)
-    return _Reading(tree, tree.as_model(StudySchema), Path(folder).absolute()).campaign()
+    return _Reading(tree, tree.as_model(StudyFileSchema), Path(folder).absolute()).campaign()
 
 
 def found_file(name: str, folder: Path) -> Path | None:
@@ -121,7 +121,7 @@ class _Reading:
     """Build cases from a study's settings. Errors carry the line of the setting."""
 
     tree: YamlTree
-    words: StudySchema
+    words: StudyFileSchema
     folder: Path
     notes: list[str] = field(default_factory=list)
     _traces: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class _Reading:
     _specs: dict[tuple[str, str], _Spec] = field(default_factory=dict)
     _policies: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def campaign(self) -> Campaign:
+    def campaign(self) -> StudyCampaign:
         self._check()
-        cases, excluded = list[Case](), {each.because: 0 for each in self.words.exclude}
+        cases, excluded = list[StudyCase](), {each.because: 0 for each in self.words.exclude}
         hits, policies = [0] * len(self.words.exclude), dict[str, tuple[str, str]]()
         for where, labels, window in self._points():
             reasons = [at for at, each in enumerate(self.words.exclude) if _matches(each.said(), labels)]
@@ -160,7 +160,7 @@ class _Reading:
             raise self.tree.wrong(("report", "baseline"), baseline, rule)
         clocked = sorted({case.labels["dispatcher"] for case in cases if case.by_clock})
         self.notes += [f"{name}: {CLOCK}" for name in clocked]
-        return Campaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))
+        return StudyCampaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))
 
     def _check(self) -> None:
         """Check the names in the report before the first replay."""
@@ -192,7 +192,7 @@ class _Reading:
             for label, window in windows:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
 
-    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], part: Part) -> Case | None:
+    def _case(self, where: tuple[str | int, ...], labels: dict[str, Any], part: Part) -> StudyCase | None:
         """Return the case, or None if its trace is optional and missing."""
         if (found_trace := self._trace(where, labels)) is None:
             return None
@@ -225,7 +225,7 @@ class _Reading:
             "system": labels["system"] or "",
             "drawn": "generate" in trace,
         }
-        return Case(labels, task, inputs, found.by_clock)
+        return StudyCase(labels, task, inputs, found.by_clock)
 
     def _trace(
         self, where: tuple[str | int, ...], labels: Mapping[str, Any]
@@ -238,7 +238,7 @@ class _Reading:
             self._traces[name] = self._read_trace(name, self.words.traces[name])
         return self._traces[name]
 
-    def _read_trace(self, name: str, words: TraceSchema) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def _read_trace(self, name: str, words: StudyTraceSchema) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the trace's task and inputs, or None if the trace is optional and missing."""
         if words.generate is not None:
             made: dict[str, Any] = {"generate": words.generate, "load": words.load, "max_jobs": words.max_jobs}
@@ -319,7 +319,7 @@ class _Reading:
             raise self.tree.wrong(where, value, str(error)) from error
 
 
-def _axes(case: CaseSchema) -> dict[str, Any]:
+def _axes(case: NamedCaseSchema) -> dict[str, Any]:
     return {axis: getattr(case, axis) for axis in AXES}
 
 
@@ -328,12 +328,12 @@ def _spelled(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
     return (f"{axis}s",) if where[0] == "grids" else (axis,)
 
 
-def _windows(words: str | WindowSchema | SequenceSchema) -> list[tuple[str, Part]]:
+def _windows(words: str | TraceWindowSchema | SequenceSchema) -> list[tuple[str, Part]]:
     """Return each window with its label: `whole`, `days 14-21`, or `jobs 0-999`."""
     if isinstance(words, SequenceSchema):
         n = words.jobs
         return [(f"jobs {first}-{first + n - 1}", {"first": first, "jobs": n}) for first in words.first]
-    if not isinstance(words, WindowSchema):
+    if not isinstance(words, TraceWindowSchema):
         return [(WHOLE, None)]
     parts = [words.from_day + at * words.days for at in range(words.count)]
     return [(f"days {day:g}-{day + words.days:g}", [day, words.days]) for day in parts]
@@ -373,7 +373,7 @@ def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:
     return PolicySpec(spec.dispatcher, spec.predictor, settings, spec.predictor_settings, spec.overrun)
 
 
-def campaign_at(path: Path, results: Path) -> Campaign:
+def campaign_at(path: Path, results: Path) -> StudyCampaign:
     """Read a study from the copy in its results folder; paths are relative to the original file."""
     home = path.absolute().parent
     with suppress(OSError, ValueError, LookupError, TypeError):  # results may have been put beside their study's file
@@ -381,4 +381,4 @@ def campaign_at(path: Path, results: Path) -> Campaign:
     tree = read_tree(path)
     if tree.content is None:
         raise tree.wrong((), "empty", "must describe a study")
-    return _Reading(tree, tree.as_model(StudySchema), home).campaign()
+    return _Reading(tree, tree.as_model(StudyFileSchema), home).campaign()

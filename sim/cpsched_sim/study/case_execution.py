@@ -21,13 +21,13 @@ from cpsched.errors import CpschedError
 from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.files import sha256_of
+from cpsched_sim.file_io import sha256_of
 from cpsched_sim.replay_metrics import DecisionTimes, metric_values
-from cpsched_sim.simulation import ReplaySetup, Simulation, run
+from cpsched_sim.simulation import ReplayPolicySetup, Simulation, run
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.tuning.tuning_windows import DAY_S, TraceWindow, cut_window
+from cpsched_sim.tuning.tuning_windows import DAY_S, TuningWindow, cut_window
 from cpsched_sim.workloads.eurora import eurora
 from cpsched_sim.workloads.load import Workload, load, under
 from cpsched_sim.workloads.lublin import lublin
@@ -39,7 +39,7 @@ MIB = 1 << 20
 CHANGED = "has changed since the study was read"
 
 
-class CaseOutcome(NamedTuple):
+class StudyCaseOutcome(NamedTuple):
     """The outcome of a case: `result` is the same in every run, `made` describes the run."""
 
     result: dict[str, Any]
@@ -48,14 +48,14 @@ class CaseOutcome(NamedTuple):
     """The schedule as NumPy columns, if requested."""
 
 
-def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> CaseOutcome:
+def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> StudyCaseOutcome:
     """Replay a case. An error becomes a result with the outcome "failed" and the reason in `why`."""
     began_s = time.perf_counter()
     try:
         result, made, jobs = _decided(task, progress)
     except Exception as error:
         result, made, jobs = _went_wrong(error, task.get("memory_mib")), {}, None
-    return CaseOutcome(result, {**_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
+    return StudyCaseOutcome(result, {**_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
 
 
 def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _decided(
     window = _window(workload, part)
     spec = PolicySpec(**task["spec"])
     history = window.history if window is not None else ()
-    found = run(window.workload if window is not None else workload, ReplaySetup(spec), progress, before=history)
+    found = run(window.workload if window is not None else workload, ReplayPolicySetup(spec), progress, before=history)
     measures = _judged(found.measures, window)
     values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
@@ -163,7 +163,7 @@ def _sequence(workload: Workload, first: int, jobs: int) -> Workload:
     return replace(workload, jobs=found)
 
 
-def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow | None:
+def _window(workload: Workload, part: tuple[float, float] | None) -> TuningWindow | None:
     if part is None:
         return None
     submits = [item.job.submit_s for item in workload.jobs]
@@ -175,7 +175,7 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> TraceWindow
     return window
 
 
-def _judged(measures: ScheduleData, window: TraceWindow | None) -> ScheduleData:
+def _judged(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
     """Return the jobs that arrive within the window without its margins."""
     if window is None:
         return measures

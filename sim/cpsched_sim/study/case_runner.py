@@ -10,29 +10,29 @@ from typing import Any
 
 from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.experiments.engines import engine_of
-from cpsched_sim.experiments.runner import Engine, Failed, Fractions, Tell, run_all
-from cpsched_sim.files import sha256_of
-from cpsched_sim.study.campaign import Campaign, campaign_of, read_campaign
+from cpsched_sim.experiments.runner import Fractions, TaskExecutor, TaskFailure, Tell, run_all
+from cpsched_sim.file_io import sha256_of
+from cpsched_sim.study.campaign import StudyCampaign, campaign_of, read_campaign
 from cpsched_sim.study.case_execution import (
     CHANGED,
-    CaseOutcome,
+    StudyCaseOutcome,
     bound_memory,
     execute_case,
     failed_result,
     limit_exceeded_result,
 )
-from cpsched_sim.study.result_store import ResultStore, StoredResults
+from cpsched_sim.study.result_store import FoundCaseResults, StudyResultStore
 from cpsched_sim.study.study_output import write_all
 from cpsched_sim.study.study_results import StudyResults
-from cpsched_sim.study.study_schema import LimitSchema
+from cpsched_sim.study.study_schema import CaseLimitSchema
 
 
-def run_case(task: Mapping[str, Any], tell: Tell) -> CaseOutcome:
+def run_case(task: Mapping[str, Any], tell: Tell) -> StudyCaseOutcome:
     """Run a case within its memory limit."""
     bound_memory(task["memory_mib"])
     outcome = execute_case(task, tell)
     path = next((path for path, digest in task["read"].items() if _digest(path) != digest), None)
-    return outcome if path is None else CaseOutcome(failed_result(f"{path}: {CHANGED}"), outcome.made)
+    return outcome if path is None else StudyCaseOutcome(failed_result(f"{path}: {CHANGED}"), outcome.made)
 
 
 def _digest(path: str) -> str:
@@ -43,12 +43,12 @@ def _digest(path: str) -> str:
 
 
 def run_cases(
-    campaign: Campaign,
-    store: ResultStore,
-    engine: Engine,
+    campaign: StudyCampaign,
+    store: StudyResultStore,
+    engine: TaskExecutor,
     again: bool = False,
     progress: Fractions | None = None,
-    before: StoredResults | None = None,
+    before: FoundCaseResults | None = None,
 ) -> StudyResults:
     """Run each case that has no result and store the result at once. The caller must hold the folder (`alone`).
 
@@ -61,9 +61,9 @@ def run_cases(
     open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
     tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
 
-    def keep(at: int, outcome: CaseOutcome | Failed) -> None:
-        if isinstance(outcome, Failed):
-            outcome = CaseOutcome(_result_of(outcome, limits), {
+    def keep(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
+        if isinstance(outcome, TaskFailure):
+            outcome = StudyCaseOutcome(_result_of(outcome, limits), {
                 "wall_s": outcome.wall_s or 0.0, "cpu_s": outcome.cpu_s, "share": outcome.share,
             })  # fmt: skip
         store.keep(open_[at], outcome)
@@ -77,7 +77,7 @@ def run_cases(
     return StudyResults(campaign, done, store.folder)
 
 
-def _result_of(outcome: Failed, limits: LimitSchema) -> dict[str, Any]:
+def _result_of(outcome: TaskFailure, limits: CaseLimitSchema) -> dict[str, Any]:
     if outcome.kind == "late":
         return limit_exceeded_result(minutes=limits.minutes)
     has = limits.memory_mib if outcome.kind == "died" else None
@@ -99,7 +99,7 @@ def run_study(
     Raise `InvalidFile` with file, line and field, or `InputError`.
     """
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)
-    store = ResultStore(Path(out))
+    store = StudyResultStore(Path(out))
     with store.alone():
         store.write_study(campaign)
         results = run_cases(campaign, store, engine_of(on, processes), again)

@@ -28,7 +28,7 @@ HIGHER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class GeometricMeanRatio:
     """A geometric mean of paired ratios; `low` and `high` are None with too few units for an interval."""
 
     ratio: float
@@ -49,7 +49,7 @@ class RankedPolicy:
     """A policy in a ranking."""
 
     name: str
-    ratio: Ratio
+    ratio: GeometricMeanRatio
     """The ratio to the first policy."""
     alike: tuple[str, ...]
     """The policies that do not differ significantly from this one."""
@@ -57,17 +57,17 @@ class RankedPolicy:
 
 def compared(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
-) -> Ratio | None:
+) -> GeometricMeanRatio | None:
     """Compare `these` with `those` by a figure; None without a shared workload in which both are positive."""
     found = _paired(rows, metric, these, those, by)
     return None if found is None else _ratio(*found, margins([found[0]])[0])
 
 
-def _ratio(logs: FloatArray, of: str, margin: float) -> Ratio:
+def _ratio(logs: FloatArray, of: str, margin: float) -> GeometricMeanRatio:
     centre, units = float(np.mean(logs)), len(logs)
     if centre + margin > LARGEST_LOG:
-        return Ratio(math.exp(centre), None, None, units, of)
-    return Ratio(math.exp(centre), math.exp(centre - margin), math.exp(centre + margin), units, of)
+        return GeometricMeanRatio(math.exp(centre), None, None, units, of)
+    return GeometricMeanRatio(math.exp(centre), math.exp(centre - margin), math.exp(centre + margin), units, of)
 
 
 def _paired(

@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.files import require_writable_folder, write_atomically
-from cpsched_sim.study.campaign import Campaign, Case
-from cpsched_sim.study.case_execution import ENDED, FAILED, LIMITED, CaseOutcome
+from cpsched_sim.file_io import require_writable_folder, write_atomically
+from cpsched_sim.study.campaign import StudyCampaign, StudyCase
+from cpsched_sim.study.case_execution import ENDED, FAILED, LIMITED, StudyCaseOutcome
 
 CASES, MADE, JOBS, STUDY, LINES = "cases", "made", "jobs", "study.json", "results.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredResult:
+class StoredCaseResult:
     """A stored result: inputs, result, and how it was made."""
 
     inputs: Mapping[str, Any]
@@ -40,7 +40,7 @@ class StoredResult:
     made: Mapping[str, Any]
 
     @classmethod
-    def of(cls, inputs: Any, result: Any, made: Any) -> StoredResult:
+    def of(cls, inputs: Any, result: Any, made: Any) -> StoredCaseResult:
         """Check and return a result that was read. Raise `ValueError` if it is not one; unknown keys are allowed."""
         if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
             raise ValueError("inputs, result and made must be mappings")
@@ -60,17 +60,17 @@ class StoredResult:
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
 
 
-class StoredResults(NamedTuple):
+class FoundCaseResults(NamedTuple):
     """Results found in the folder of a study."""
 
-    done: dict[str, StoredResult]
+    done: dict[str, StoredCaseResult]
     """By digest: the results that need no new run."""
     altered: list[str]
     """Digests of results that changed since they were stored, for example by an edit."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResultStore:
+class StudyResultStore:
     """The folder of a study."""
 
     folder: Path
@@ -95,18 +95,18 @@ class ResultStore:
         finally:
             os.close(lock)
 
-    def keep(self, case: Case, outcome: CaseOutcome) -> None:
+    def keep(self, case: StudyCase, outcome: StudyCaseOutcome) -> None:
         """Store a result; the file that marks it as complete is written last. Raise `InputError`."""
         content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
         self._write(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
-    def keep_line(self, case: Case, line: StoredResult) -> None:
+    def keep_line(self, case: StudyCase, line: StoredCaseResult) -> None:
         """Store a result from a line of another study's results, unchanged. Raise `InputError`."""
         self._write(case, line.made, encoded({"inputs": line.inputs, "result": line.result}))
 
-    def _write(self, case: Case, made: Mapping[str, Any], content: bytes) -> None:
+    def _write(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
         write_atomically(self.folder / MADE / f"{case.digest}.json", encoded({**made, "labels": dict(case.labels)}))
         write_atomically(self.path(case.digest), content)
 
@@ -114,22 +114,22 @@ class ResultStore:
         """Return the path of the result with that digest."""
         return self.folder / CASES / f"{digest}.json"
 
-    def find(self, digest: str) -> StoredResult | None:
+    def find(self, digest: str) -> StoredCaseResult | None:
         """Return the result, or None if it is missing or unreadable."""
         try:
             content = json.loads(self.path(digest).read_bytes())
             made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
-            return StoredResult.of(content["inputs"], content["result"], made)
+            return StoredCaseResult.of(content["inputs"], content["result"], made)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
-    def before(self, campaign: Campaign, again: bool = False) -> StoredResults:
+    def before(self, campaign: StudyCampaign, again: bool = False) -> FoundCaseResults:
         """Return the results that need no new run.
 
         A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
         or if its result was altered. With `again`, cases that failed or did not end run again, too.
         """
-        done, altered = dict[str, StoredResult](), []
+        done, altered = dict[str, StoredCaseResult](), []
         for digest in campaign.distinct:
             kept = self.find(digest)
             if kept is None:
@@ -140,9 +140,9 @@ class ResultStore:
                 not campaign.words.jobs or not kept.ended or (self.folder / JOBS / f"{digest}.npz").exists()
             ):
                 done[digest] = kept
-        return StoredResults(done, altered)
+        return FoundCaseResults(done, altered)
 
-    def others(self, campaign: Campaign) -> int:
+    def others(self, campaign: StudyCampaign) -> int:
         """Count the results of code, data or settings other than the study's."""
         known = campaign.distinct
         return sum(path.stem not in known for path in (self.folder / CASES).glob("*.json"))
@@ -155,7 +155,7 @@ class ResultStore:
                 found.append(float(json.loads(path.read_bytes())["wall_s"]))
         return found
 
-    def write_study(self, campaign: Campaign) -> None:
+    def write_study(self, campaign: StudyCampaign) -> None:
         """Write the list of the study's cases. Raise `InputError`."""
         cases = [{"labels": dict(case.labels), "digest": case.digest} for case in campaign.cases]
         content = {
@@ -164,7 +164,7 @@ class ResultStore:
         }  # fmt: skip
         write_atomically(self.folder / STUDY, encoded(content))
 
-    def changed(self, campaign: Campaign) -> list[str]:
+    def changed(self, campaign: StudyCampaign) -> list[str]:
         """Return a sentence for each trace that changed since the last run in this folder."""
         try:
             before = json.loads((self.folder / STUDY).read_bytes())["traces"]
@@ -177,11 +177,11 @@ class ResultStore:
             return []
 
 
-def _traces(campaign: Campaign) -> dict[str, Any]:
+def _traces(campaign: StudyCampaign) -> dict[str, Any]:
     return {case.labels["trace"]: case.inputs["trace"].get("sha256") for case in campaign.cases}
 
 
-def _may_end_now(kept: StoredResult, campaign: Campaign) -> bool:
+def _may_end_now(kept: StoredCaseResult, campaign: StudyCampaign) -> bool:
     """Return whether the limit that a case exceeded was raised or removed."""
     now = campaign.words.limits.model_dump()
     limit: Mapping[str, float] = kept.result.get("limit", {})

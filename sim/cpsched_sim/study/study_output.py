@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import InputError
-from cpsched_sim.files import write_atomically
+from cpsched_sim.file_io import write_atomically
 from cpsched_sim.study import parquet_writer, study_report
 from cpsched_sim.study.result_store import JOBS, LINES
 from cpsched_sim.study.study_results import StudyResults

@@ -10,19 +10,19 @@ import numpy as np
 from cpsched.errors import CpschedError, abbreviate
 from cpsched.formatting import figure
 from cpsched.metrics import metric
-from cpsched_sim.document import Block, Heading, Picture, Table, Text
+from cpsched_sim.document import ReportBlock, ReportFigure, ReportHeading, ReportParagraph, ReportTable
 from cpsched_sim.errors import quote_value
 from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.report import weekly_charts
 from cpsched_sim.study.policy_ranking import RankedPolicy, common, compared, left_out, ranking
 from cpsched_sim.study.study_results import StudyResults
-from cpsched_sim.study.study_schema import PlotSchema, TableSchema
+from cpsched_sim.study.study_schema import ReportPlotSchema, ReportTableSchema
 
 _MOST_ROWS = 500
 _MOST_NAMED = 5
 
 
-def blocks(results: StudyResults) -> Iterator[Block]:
+def blocks(results: StudyResults) -> Iterator[ReportBlock]:
     """Yield all parts of the report."""
     rows = results.rows()
     words = results.campaign.words.report
@@ -36,7 +36,7 @@ def blocks(results: StudyResults) -> Iterator[Block]:
     yield from _others(results, rows)
 
 
-def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
     campaign = results.campaign
     outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
     open_ = len(campaign.cases) - len(rows)
@@ -44,16 +44,16 @@ def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterato
         f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
         "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
     ]
-    yield from (Heading("What was run"), *map(Text, (*said, *campaign.notes)))
+    yield from (ReportHeading("What was run"), *map(ReportParagraph, (*said, *campaign.notes)))
 
 
-def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[Block]:
+def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
     """Yield the ranking, best first, each with its ratio to the first and to the baseline."""
     places = ranking(rows, name)
-    yield Heading(f"Ranking by {heading(name)}")
+    yield ReportHeading(f"Ranking by {heading(name)}")
     if not places:
         why = "in no workload do all policies have a figure above zero" if rows else "no results yet"
-        yield Text(f"None: {why}, or fewer than two policies.")
+        yield ReportParagraph(f"None: {why}, or fewer than two policies.")
         return
     shared = common(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
@@ -80,7 +80,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     if dropped := left_out(rows, name):
         some = abbreviate(dropped, _MOST_NAMED, text=quote_value)
         sentences.append(f"Left out, because a policy has no figure above zero there: {len(dropped)} ({some}).")
-    yield from (*map(Text, sentences), Table("", [*head, "not significantly different from"], lines))
+    yield from (*map(ReportParagraph, sentences), ReportTable("", [*head, "not significantly different from"], lines))
 
 
 def _span(ratio: Any) -> str:
@@ -91,7 +91,7 @@ def _alike(place: RankedPolicy, all_: int) -> str:
     return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], words: TableSchema) -> Iterator[Block]:
+def _table(rows: Sequence[Mapping[str, Any]], words: ReportTableSchema) -> Iterator[ReportBlock]:
     cells = _means(rows, words.metric, words.rows, words.columns)
     down, across = ([key[at] for key in cells] for at in (0, 1))
     columns = list(dict.fromkeys(across))
@@ -99,13 +99,13 @@ def _table(rows: Sequence[Mapping[str, Any]], words: TableSchema) -> Iterator[Bl
         [str(each), *(figure(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
         for each in dict.fromkeys(down)
     ]
-    yield Heading(words.title)
-    yield Text(f"{heading(words.metric)}, the mean over all cases of a cell.")
+    yield ReportHeading(words.title)
+    yield ReportParagraph(f"{heading(words.metric)}, the mean over all cases of a cell.")
     if lines:
-        yield Table("", [words.rows, *map(str, columns)], lines[:_MOST_ROWS])
+        yield ReportTable("", [words.rows, *map(str, columns)], lines[:_MOST_ROWS])
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], words: PlotSchema, name: str) -> Iterator[Block]:
+def _plot(rows: Sequence[Mapping[str, Any]], words: ReportPlotSchema, name: str) -> Iterator[ReportBlock]:
     cells = _means(rows, words.metric, words.lines, words.across)
     series: dict[str, tuple[list[float], list[float]]] = {}
     order = list(dict.fromkeys(across for _, across in cells))
@@ -118,10 +118,10 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: PlotSchema, name: str) -> It
         for line in dict.fromkeys(line for line, _ in cells)
     ]
 
-    yield Heading(words.title)
+    yield ReportHeading(words.title)
     if series:
-        numbers = Table("", [words.lines, *map(str, order)], lines)
-        yield Picture(
+        numbers = ReportTable("", [words.lines, *map(str, order)], lines)
+        yield ReportFigure(
             lambda: weekly_charts.lines(series, words.across, heading(words.metric), name), numbers, is_open=True
         )
 
@@ -140,14 +140,16 @@ def _of(row: Mapping[str, Any], axis: str) -> Any:
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
-def _others(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[Block]:
+def _others(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[ReportBlock]:
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
-        yield Heading("Cases without figures")
-        yield Table("", ["case", "why"], [[_label(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]])
+        yield ReportHeading("Cases without figures")
+        yield ReportTable(
+            "", ["case", "why"], [[_label(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]]
+        )
     if excluded := results.campaign.excluded:
-        yield Heading("Left out")
-        yield Table("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])
+        yield ReportHeading("Left out")
+        yield ReportTable("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cpsched_sim.study.campaign import Campaign, Case
-from cpsched_sim.study.result_store import StoredResult
+from cpsched_sim.study.campaign import StudyCampaign, StudyCase
+from cpsched_sim.study.result_store import StoredCaseResult
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyResults:
     """A study and its results; a case that has not run has none."""
 
-    campaign: Campaign
-    kept: Mapping[str, StoredResult]
+    campaign: StudyCampaign
+    kept: Mapping[str, StoredCaseResult]
     """By digest."""
     folder: Path
 
@@ -33,7 +33,7 @@ class StudyResults:
         return data_frames.frame_of_lines([names, *([row.get(name) for name in names] for row in rows)])
 
 
-def row_of(case: Case, kept: StoredResult) -> dict[str, Any]:
+def row_of(case: StudyCase, kept: StoredCaseResult) -> dict[str, Any]:
     """Return one case as a flat row."""
     result, made = kept.result, kept.made
     decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}

@@ -82,7 +82,7 @@ Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "
 """The axes of tables; `policy` is dispatcher and predictor together."""
 
 
-class TraceSchema(BaseModel):
+class StudyTraceSchema(BaseModel):
     """A trace: a file, or a generator with its parameters."""
 
     model_config = STRICT
@@ -102,7 +102,7 @@ class TraceSchema(BaseModel):
     load: Load = 1.0
 
     @model_validator(mode="after")
-    def _is_one_of_both(self) -> TraceSchema:
+    def _is_one_of_both(self) -> StudyTraceSchema:
         if (self.file is None) == (self.generate is None):
             raise ValueError("must have file or generate, and not both")
         if (self.generate == "eurora") != (self.days is not None):
@@ -118,7 +118,7 @@ class TraceSchema(BaseModel):
         return self
 
 
-class WindowSchema(BaseModel):
+class TraceWindowSchema(BaseModel):
     """`count` consecutive parts of a trace of `days` days each, starting at `from_day`."""
 
     model_config = STRICT
@@ -138,18 +138,18 @@ class SequenceSchema(BaseModel):
 def _window_tag(value: object) -> str:
     if isinstance(value, SequenceSchema) or (isinstance(value, Mapping) and "jobs" in value):
         return "sequence"
-    return "part" if isinstance(value, Mapping | WindowSchema) else "whole"
+    return "part" if isinstance(value, Mapping | TraceWindowSchema) else "whole"
 
 
 Window = Annotated[
     Annotated[Literal["whole"], Tag("whole")]
-    | Annotated[WindowSchema, Tag("part")]
+    | Annotated[TraceWindowSchema, Tag("part")]
     | Annotated[SequenceSchema, Tag("sequence")],
     Discriminator(_window_tag),
 ]
 
 
-class GridSchema(BaseModel):
+class CaseGridSchema(BaseModel):
     """All combinations of these lists."""
 
     model_config = STRICT
@@ -163,7 +163,7 @@ class GridSchema(BaseModel):
     seeds: Annotated[Sequence[Seed], LISTED] = (0,)
 
 
-class CaseSchema(BaseModel):
+class NamedCaseSchema(BaseModel):
     """One named case."""
 
     model_config = STRICT
@@ -178,7 +178,7 @@ class CaseSchema(BaseModel):
     seed: Seed = 0
 
 
-class ExclusionSchema(BaseModel):
+class CaseExclusionSchema(BaseModel):
     """Leave out the cases that match all axes given here."""
 
     model_config = STRICT
@@ -197,13 +197,13 @@ class ExclusionSchema(BaseModel):
         return {axis: value for axis in AXES if (value := getattr(self, axis)) is not None}
 
     @model_validator(mode="after")
-    def _names_something(self) -> ExclusionSchema:
+    def _names_something(self) -> CaseExclusionSchema:
         if not self.said():
             raise ValueError("must set at least one axis")
         return self
 
 
-class LimitSchema(BaseModel):
+class CaseLimitSchema(BaseModel):
     """The limits of a case."""
 
     model_config = STRICT
@@ -211,7 +211,7 @@ class LimitSchema(BaseModel):
     memory_mib: Annotated[int, Field(ge=256)] | None = None
 
 
-class TableSchema(BaseModel):
+class ReportTableSchema(BaseModel):
     """A table: the mean of a figure over the cases of each cell."""
 
     model_config = STRICT
@@ -221,7 +221,7 @@ class TableSchema(BaseModel):
     columns: Axis = "trace"
 
 
-class PlotSchema(BaseModel):
+class ReportPlotSchema(BaseModel):
     """A plot: the mean of a figure along a numeric axis, one line for each value of another axis."""
 
     model_config = STRICT
@@ -231,28 +231,28 @@ class PlotSchema(BaseModel):
     lines: Axis = "policy"
 
 
-class ReportSchema(BaseModel):
+class StudyReportSchema(BaseModel):
     """The parts of the report besides the ranking."""
 
     model_config = STRICT
     baseline: Text | None = None
     metrics: Annotated[Sequence[Text], LISTED] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
-    tables: Sequence[TableSchema] = ()
-    plots: Sequence[PlotSchema] = ()
+    tables: Sequence[ReportTableSchema] = ()
+    plots: Sequence[ReportPlotSchema] = ()
 
 
-class StudySchema(BaseModel):
+class StudyFileSchema(BaseModel):
     """A study file."""
 
     model_config = STRICT
     title: Text
-    traces: Annotated[Mapping[Text, TraceSchema], Field(min_length=1)]
+    traces: Annotated[Mapping[Text, StudyTraceSchema], Field(min_length=1)]
     dispatchers: Mapping[Text, Text] = Field(default_factory=dict)
     predictors: Mapping[Text, Text] = Field(default_factory=dict)
-    grids: Sequence[GridSchema] = ()
-    cases: Sequence[CaseSchema] = ()
-    exclude: Sequence[ExclusionSchema] = ()
-    limits: LimitSchema = LimitSchema()
+    grids: Sequence[CaseGridSchema] = ()
+    cases: Sequence[NamedCaseSchema] = ()
+    exclude: Sequence[CaseExclusionSchema] = ()
+    limits: CaseLimitSchema = CaseLimitSchema()
     jobs: bool = False
     """Whether to store each job, too."""
-    report: ReportSchema = ReportSchema()
+    report: StudyReportSchema = StudyReportSchema()

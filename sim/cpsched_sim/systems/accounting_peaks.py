@@ -24,8 +24,8 @@ from cpsched.formatting import many
 from cpsched.metrics import step_counts
 from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.errors import InputError
-from cpsched_sim.systems.system_draft import NodeKind, SystemDraft, abbreviated_names, prefix_of
-from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, TraceRecord
+from cpsched_sim.systems.system_draft import DraftNodeType, SystemDraft, abbreviated_names, prefix_of
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 
 MAX_NODES = 1 << 53
 """The largest sum over all jobs without rounding."""
@@ -41,7 +41,7 @@ def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], n
     if not records:
         raise InputError("the trace has no start of a job, so the peak use is unknown")
     asks = [record.ask for record in records]
-    if any(isinstance(ask, CountRequest) for ask in asks):
+    if any(isinstance(ask, ProcessorCountRequest) for ask in asks):
         return _pool(records, name)
     placed = [record for record in records if len(expand_if_valid(record.nodes)) == record.ask.units]  # type: ignore[union-attr]
     if len(placed) == len(records):
@@ -50,10 +50,10 @@ def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], n
 
 
 def _pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
-    widths = [r.ask.processors if isinstance(r.ask, CountRequest) else r.ask.units for r in records]
+    widths = [r.ask.processors if isinstance(r.ask, ProcessorCountRequest) else r.ask.units for r in records]
     count = max(_at_once(records, widths), *widths)
     notes = [GUESSED, "The trace has processors but no nodes: all processors form one pool."]
-    kind = NodeKind(1, {"processors": count}, prefix="pool")
+    kind = DraftNodeType(1, {"processors": count}, prefix="pool")
     return SystemDraft(name, f"{count:,} processors", [kind], notes, (), ("processors",), "{ rule: pool }")
 
 
@@ -105,7 +105,7 @@ def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     for node in sorted(seen):
         alike[frozenset(seen[node].partitions), amounts[node].get("gpus", 0) > 0].append(node)
     kinds = [
-        NodeKind(
+        DraftNodeType(
             len(nodes), _most(amounts[node] for node in nodes), key[0], prefix_of(nodes), abbreviated_names(nodes, 4)
         )
         for key, nodes in sorted(alike.items(), key=lambda item: (item[0][1], item[1]))
@@ -149,12 +149,12 @@ def _all_alike(records: Sequence[TraceRecord], name: str, resources: Sequence[st
         "The file has no nodes of jobs (NodeList): all nodes are assumed to be equal and in every partition.",
         "Amounts of a node: the largest share of a node given to a job. Number of nodes: enough for the peak use.",
     ]
-    kind = NodeKind(count, each, prefix="n")
+    kind = DraftNodeType(count, each, prefix="n")
     return SystemDraft(
         name, f"{many(count, 'node is', 'nodes are')} enough for the peak use", [kind], notes, (), resources
     )
 
 
-def _units(record: TraceRecord) -> NodeRequest:
-    assert isinstance(record.ask, NodeRequest), "pools are handled before"
+def _units(record: TraceRecord) -> UnitsRequest:
+    assert isinstance(record.ask, UnitsRequest), "pools are handled before"
     return record.ask

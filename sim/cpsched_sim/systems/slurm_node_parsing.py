@@ -72,7 +72,7 @@ def is_away(state: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedNodes:
+class ParsedSlurmNodes:
     """The printed nodes, each once, in order; and the missing columns of sinfo."""
 
     nodes: tuple[SlurmNode, ...]
@@ -90,10 +90,10 @@ def _is_header(line: str) -> bool:
     return not _OF_NODES.isdisjoint(words) and all(word[0].isalpha() and word == word.upper() for word in words)
 
 
-def parse_nodes(text: str, where: str) -> ParsedNodes:
+def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
     """Parse Slurm's output of nodes; `where` appears in messages. Raise `InputError`."""
     found = (
-        ParsedNodes(tuple(_of_scontrol(text, where)))
+        ParsedSlurmNodes(tuple(_of_scontrol(text, where)))
         if any(line.startswith("NodeName=") for line in _lines(text))
         else _of_sinfo(text, where)
     )
@@ -162,7 +162,7 @@ def _whole(record: Mapping[str, str], name: str, where: str) -> int:
 # ------------------------------------------------------------------------------------------ sinfo
 
 
-def _of_sinfo(text: str, where: str) -> ParsedNodes:
+def _of_sinfo(text: str, where: str) -> ParsedSlurmNodes:
     nodes: dict[str, SlurmNode] = {}
     columns: _SinfoColumns | None = None
     cluster = ""
@@ -185,7 +185,9 @@ def _of_sinfo(text: str, where: str) -> ParsedNodes:
         raise InputError(
             f"{where}: is not the output of scontrol or sinfo; print the nodes with: {SCONTROL}, or: {SINFO}"
         )
-    return ParsedNodes(tuple(nodes.values()), tuple(name for key, name in _USEFUL.items() if key not in columns.names))
+    return ParsedSlurmNodes(
+        tuple(nodes.values()), tuple(name for key, name in _USEFUL.items() if key not in columns.names)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched_sim.errors import quote_value
-from cpsched_sim.systems.slurm_node_parsing import SINFO, ParsedNodes, SlurmNode
+from cpsched_sim.systems.slurm_node_parsing import SINFO, ParsedSlurmNodes, SlurmNode
 from cpsched_sim.systems.system_file import SystemFile, parse_system
 
 NAME_CHARS = 150
@@ -26,7 +26,7 @@ _KEPT = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeKind:
+class DraftNodeType:
     """Equal nodes of a draft."""
 
     count: int
@@ -51,14 +51,14 @@ class SystemDraft:
 
     name: str
     summary: str
-    kinds: Sequence[NodeKind]
+    kinds: Sequence[DraftNodeType]
     notes: Sequence[str]
     partitions: Sequence[str] = ()
     resources: Sequence[str] = ("cores", "memory_mib", "gpus")
     units: str = "{ rule: cores }"
 
 
-def draft_from_nodes(printed: ParsedNodes, name: str, source: str) -> SystemDraft:
+def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> SystemDraft:
     """Draft a system from Slurm's configuration; nodes are in the order in which Slurm fills them."""
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
@@ -96,13 +96,13 @@ def _alike(node: SlurmNode) -> tuple[object, ...]:
     return frozenset(node.partitions), node.gpus, node.cores, node.memory_mib, node.weight
 
 
-def _kind(nodes: Sequence[SlurmNode]) -> NodeKind:
+def _kind(nodes: Sequence[SlurmNode]) -> DraftNodeType:
     first = nodes[0]
     each = {"cores": first.cores, "memory_mib": first.memory_mib, "gpus": first.gpus}
     known = sorted({feature for node in nodes for feature in node.features})
     features = f"; features: {abbreviated_names(known)}" if known else ""
     names = abbreviated_names([node.name for node in nodes], 4)
-    return NodeKind(
+    return DraftNodeType(
         len(nodes), each, frozenset(first.partitions), prefix_of([n.name for n in nodes]), f"{names}{features}"
     )
 

@@ -40,14 +40,14 @@ from cpsched.model import Cluster, PowerCap, Request
 from cpsched_sim.errors import InputError, InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
 from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
-from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, ResourceRequest
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, ResourceRequest, UnitsRequest
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class NodeType(BaseModel):
+class NodeTypeSchema(BaseModel):
     """Equal nodes: `each` has the amounts of one node; missing resources are 0."""
 
     model_config = _STRICT
@@ -56,7 +56,7 @@ class NodeType(BaseModel):
     prefix: Annotated[str, Field(max_length=200)] = ""
 
 
-class UnitRule(BaseModel):
+class ProcessorUnitRule(BaseModel):
     """The conversion of C processors to units."""
 
     model_config = _STRICT
@@ -66,7 +66,7 @@ class UnitRule(BaseModel):
     memory: Literal["none", "requested", "used"] = "none"
 
     @model_validator(mode="after")
-    def _knows_its_nodes(self) -> UnitRule:
+    def _knows_its_nodes(self) -> ProcessorUnitRule:
         if (self.rule in ("gcd", "nodes")) != (self.cores_per_node is not None):
             raise ValueError("cores_per_node is required by the rules gcd and nodes, and only allowed there")
         return self
@@ -83,7 +83,7 @@ class UnitRule(BaseModel):
         return processors // each, each
 
 
-class PowerSchema(BaseModel):
+class PowerCapSchema(BaseModel):
     """The power cap of all running jobs together, and a job's assumed power per requested amount."""
 
     model_config = _STRICT
@@ -98,10 +98,10 @@ class SystemFile(BaseModel):
     name: Name
     summary: str = ""
     resources: Annotated[Sequence[Name], Field(min_length=1, max_length=MAX_RESOURCES)]
-    node_types: Mapping[Name, NodeType] = Field(default_factory=dict)
+    node_types: Mapping[Name, NodeTypeSchema] = Field(default_factory=dict)
     partitions: Mapping[Name, Annotated[Sequence[str], Field(min_length=1)]] = Field(default_factory=dict)
-    units: UnitRule
-    power: PowerSchema | None = None
+    units: ProcessorUnitRule
+    power: PowerCapSchema | None = None
 
     @model_validator(mode="after")
     def _names_what_it_has(self) -> SystemFile:
@@ -148,7 +148,7 @@ class System:
         known = self._requests.get(ask)
         if known is not None:
             return known
-        request = self._of_processors(ask) if isinstance(ask, CountRequest) else self._of_units(ask)
+        request = self._of_processors(ask) if isinstance(ask, ProcessorCountRequest) else self._of_units(ask)
         request = self._interned.setdefault(request, request)
         room = self._room(request)
         if request.units > room:
@@ -169,7 +169,7 @@ class System:
         names = self.cluster.node_set_names
         return words + (f" in {names[request.node_set]}" if request.node_set else "")
 
-    def _of_processors(self, ask: CountRequest) -> Request:
+    def _of_processors(self, ask: ProcessorCountRequest) -> Request:
         rule = self.file.units
         require(0 < ask.processors <= MAX_UNITS, "processors", ask.processors, f"must be from 1 to {MAX_UNITS:,}")
         units, cores = rule.split(ask.processors)
@@ -179,7 +179,7 @@ class System:
             units, self._row(amounts), rule.distinct, rule.rule == "nodes", self._set_of.get(ask.partition, 0)
         )
 
-    def _of_units(self, ask: NodeRequest) -> Request:
+    def _of_units(self, ask: UnitsRequest) -> Request:
         amounts = dict(ask.each)
         require(ask.units <= MAX_UNITS, "units", ask.units, f"must not be more than {MAX_UNITS:,}")
         if self.file.units.rule == "pool":
@@ -208,8 +208,8 @@ class UnlimitedSystem(System):
     """A system with room for every job, with these columns, for studies without placement."""
 
     def __init__(self, resources: Sequence[str]) -> None:
-        everything = NodeType(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
-        units = UnitRule(rule="cores")
+        everything = NodeTypeSchema(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
+        units = ProcessorUnitRule(rule="cores")
         super().__init__(SystemFile(name="boundless", resources=resources, node_types={"all": everything}, units=units))
 
     def _room(self, request: Request) -> int:

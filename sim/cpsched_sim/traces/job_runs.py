@@ -37,7 +37,7 @@ class _Several:
         return True
 
 
-class JobRuns:
+class JobRunNumbering:
     """The runs read so far, distinguished by start, end and nodes."""
 
     def __init__(self) -> None:

@@ -29,16 +29,16 @@ from typing import ClassVar
 from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
 from cpsched_sim.input.input_limits import MAX_TIME_S
-from cpsched_sim.traces.parquet_table import TableReader
+from cpsched_sim.traces.parquet_table import ParquetTraceReader
 from cpsched_sim.traces.sacct import number_of
-from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _INTERVAL = re.compile(r"(?:(\d{1,9}) days?)?(?:,? ?\b(\d{1,9}):(\d\d):(\d\d)(?:\.\d+)?)?$", re.ASCII)
 _MOST_W = 1 << 30
 """More than any job draws: Slurm's energy counters overflow."""
 
 
-class KestrelReader(TableReader):
+class KestrelTraceReader(ParquetTraceReader):
     """Kestrel's table of jobs. It has no machine: replay it on a system file."""
 
     NEEDED: ClassVar = ("id", "submit_time", "start_time", "end_time", "wallclock_req", "nodes_req", "processors_req")
@@ -86,7 +86,7 @@ class KestrelReader(TableReader):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
-    def _ask(self, partition: str) -> NodeRequest:
+    def _ask(self, partition: str) -> UnitsRequest:
         nodes = self._count("nodes_used") or self._count("nodes_req")
         cores = self._count("processors_used") or self._count("processors_req")
         if nodes < 1 or cores < 1:
@@ -103,6 +103,9 @@ class KestrelReader(TableReader):
 
 LISTED = (
     Registration(
-        "kestrel", "Jobs of NLR's Kestrel with their energy: a Parquet table.", "datacard of the data", KestrelReader
+        "kestrel",
+        "Jobs of NLR's Kestrel with their energy: a Parquet table.",
+        "datacard of the data",
+        KestrelTraceReader,
     ),
 )

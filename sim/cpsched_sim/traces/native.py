@@ -27,10 +27,10 @@ from typing_extensions import override
 
 from cpsched.registration import Registration
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.files import write_atomically
+from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_RESOURCES
 from cpsched_sim.input.text_lines import lines_of
-from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
+from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 MAGIC = "# cpsched-trace 1"
 NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
@@ -41,7 +41,7 @@ START = "start_s"
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
 
 
-class NativeReader(Reader):
+class NativeTraceReader(TraceReader):
     """A trace in cpsched's own format."""
 
     @classmethod
@@ -52,7 +52,7 @@ class NativeReader(Reader):
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
-        self._asks: dict[tuple[str, ...], NodeRequest] = {}
+        self._asks: dict[tuple[str, ...], UnitsRequest] = {}
         self._rest = lines_of(path)
         self.resources = self._read_header()
 
@@ -110,7 +110,7 @@ class NativeReader(Reader):
         start_s = self._whole(START, recorded) if recorded else None
         return TraceRecord(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account, start_s)
 
-    def _ask(self, fields: list[str]) -> NodeRequest:
+    def _ask(self, fields: list[str]) -> UnitsRequest:
         key = (*fields[4:8], *fields[self._at :])
         ask = self._asks.get(key)
         if ask is None:
@@ -121,7 +121,7 @@ class NativeReader(Reader):
             if min(amounts) < 0 or max(amounts) < 1:
                 raise self._wrong("amounts", amounts, "must not be negative, and one must be positive")
             each = tuple((name, amount) for name, amount in zip(self.resources, amounts, strict=True) if amount)
-            ask = self._asks[key] = NodeRequest(units, each, bool(distinct), bool(exclusive), fields[7])
+            ask = self._asks[key] = UnitsRequest(units, each, bool(distinct), bool(exclusive), fields[7])
         return ask
 
     def _whole(self, field: str, text: str) -> int:
@@ -132,7 +132,7 @@ class NativeReader(Reader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records with `NodeRequest`; gzipped if the name ends in .gz. The output is deterministic.
+    """Write records with `UnitsRequest`; gzipped if the name ends in .gz. The output is deterministic.
 
     Recorded starts are written if any record has one; nodes are not.
 
@@ -151,7 +151,7 @@ def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], 
 
 def _row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[object]:
     ask = record.ask
-    assert isinstance(ask, NodeRequest), "only units with named amounts can be written"
+    assert isinstance(ask, UnitsRequest), "only units with named amounts can be written"
     amounts = dict(ask.each)
     for word in (ask.partition, record.user, record.name, record.queue, record.account):
         if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
@@ -175,5 +175,7 @@ def _row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[ob
 
 
 LISTED = (
-    Registration("native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeReader),
+    Registration(
+        "native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeTraceReader
+    ),
 )

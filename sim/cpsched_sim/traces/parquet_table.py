@@ -13,13 +13,13 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.input.input_limits import MAX_FIELD_CHARS
 from cpsched_sim.input.parquet_reader import columns_of, rows_of
 from cpsched_sim.traces.timestamps import possible_times
-from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
+from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _ROW = "row"
 """Used in place of a line's text, which a row does not have."""
 
 
-class TableReader(Reader):
+class ParquetTraceReader(TraceReader):
     """A trace in a Parquet table. A format declares its columns and makes a record of `self.row`.
 
     `NEEDED` are the required columns, `ALSO` the optional ones. Times are seconds since 1970.
@@ -37,7 +37,7 @@ class TableReader(Reader):
         super().__init__(path, lenient)
         self.resources = ("cores", "memory_mib", "gpus")
         self.row: dict[str, Any] = {}
-        self._asks: dict[NodeRequest, NodeRequest] = {}
+        self._asks: dict[UnitsRequest, UnitsRequest] = {}
         there = columns_of(path)
         if missing := [name for name in self.NEEDED if name not in there]:
             raise self._wrong("columns", ", ".join(missing), "must be there")
@@ -107,10 +107,10 @@ class TableReader(Reader):
 
     # ------------------------------------------------------------------------------------------ a job
 
-    def _spread(self, nodes: int, totals: dict[str, int], exclusive: bool, partition: str) -> NodeRequest:
+    def _spread(self, nodes: int, totals: dict[str, int], exclusive: bool, partition: str) -> UnitsRequest:
         """Return units on different nodes, each with an equal share, rounded up, of the job's totals."""
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
-        ask = NodeRequest(nodes, each, distinct=nodes > 1, exclusive=exclusive, partition=partition)
+        ask = UnitsRequest(nodes, each, distinct=nodes > 1, exclusive=exclusive, partition=partition)
         return self._asks.setdefault(ask, ask)
 
     def _times(self, submit: str, start: str, end: str) -> tuple[int, int, int] | None:

@@ -38,12 +38,19 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_TIME_S
 from cpsched_sim.input.text_lines import lines_of
-from cpsched_sim.traces.job_runs import FURTHER_RUN, READ_BEFORE, TASKS, JobRuns
-from cpsched_sim.traces.pbs_lines import AccountingLine, Fields, is_unfinished, job_id_of, line_of, looks_like_one
+from cpsched_sim.traces.job_runs import FURTHER_RUN, READ_BEFORE, TASKS, JobRunNumbering
+from cpsched_sim.traces.pbs_lines import (
+    PbsAccountingLine,
+    PbsRecordFields,
+    is_unfinished,
+    job_id_of,
+    line_of,
+    looks_like_one,
+)
 from cpsched_sim.traces.pbs_requests import hosts_of, request_of
 from cpsched_sim.traces.timestamps import possible_times, zone_of
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
+from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _QUARTER_S = 900
 """Clocks differ from UTC by quarters of an hour."""
@@ -61,15 +68,15 @@ LEFT = {"D": "deleted while waiting", "A": "aborted by the server", MOVED: "move
 
 
 @dataclass(slots=True)
-class UnfinishedJob:
+class UnfinishedPbsJob:
     """A job that has not ended. `since_s` is the end of its last run, or 0; `start_s` its start, if any."""
 
-    fields: Fields
+    fields: PbsRecordFields
     since_s: int = 0
     start_s: int | None = None
 
 
-class PbsReader(Reader):
+class PbsAccountingReader(TraceReader):
     """The accounting log of PBS as a trace. It has no machine: replay it on a system file."""
 
     @classmethod
@@ -86,11 +93,11 @@ class PbsReader(Reader):
         self._dialect = dialect
         self._files = dated_files(path)
         self._file = self._files[0]
-        self._runs = JobRuns()
-        self._begun: dict[str, UnfinishedJob] = {}
+        self._runs = JobRunNumbering()
+        self._begun: dict[str, UnfinishedPbsJob] = {}
         self._ended: dict[str, int] = {}
         self._suspended: set[str] = set()
-        self._asks: dict[NodeRequest, NodeRequest] = {}
+        self._asks: dict[UnitsRequest, UnitsRequest] = {}
         self._ahead_s = 0
 
     @override
@@ -123,15 +130,15 @@ class PbsReader(Reader):
 
     # ------------------------------------------------------------------------------------------ unfinished jobs
 
-    def _noted(self, line: AccountingLine) -> None:
+    def _noted(self, line: PbsAccountingLine) -> None:
         """Record what a line says of an unfinished job."""
         if line.kind in LEFT:
             self._left(line)
         elif line.kind in "QS":
-            fields = Fields(line.text)
+            fields = PbsRecordFields(line.text)
             if job_id_of(line.id).subjob is None or not self._is_clear(fields):
                 return
-            begun = self._begun.setdefault(line.id, UnfinishedJob(fields, self._ended.get(line.id, 0)))
+            begun = self._begun.setdefault(line.id, UnfinishedPbsJob(fields, self._ended.get(line.id, 0)))
             if line.kind == "S":
                 begun.fields, begun.start_s = fields, self._moment(fields, "start")
             self._learn(line, fields, "start" if line.kind == "S" else "qtime")
@@ -139,27 +146,27 @@ class PbsReader(Reader):
             self._suspended.add(line.id)
             self.tally.taken[SUSPENDED] += 1
 
-    def _left(self, line: AccountingLine) -> None:
+    def _left(self, line: PbsAccountingLine) -> None:
         """Remove a waiting job; a running job has yet to end."""
         begun = self._begun.get(line.id)
         if begun is not None and begun.start_s is None:
             del self._begun[line.id]
             self._leave_out(line.id, begun, line.kind, self._written_s(line))
 
-    def _leave_out(self, id: str, begun: UnfinishedJob, kind: str, left_s: int | None) -> None:
+    def _leave_out(self, id: str, begun: UnfinishedPbsJob, kind: str, left_s: int | None) -> None:
         """Count a job that never ran or has not ended; `left_s` is the time of its removal by a line of this kind."""
         self.tally.dropped[LEFT.get(kind) or (WAITED if begun.start_s is None else STARTED)] += 1
 
     # ------------------------------------------------------------------------------------------ runs
 
-    def _ended_run(self, line: AccountingLine) -> TraceRecord | None:
+    def _ended_run(self, line: PbsAccountingLine) -> TraceRecord | None:
         """Return the run of a line, or None if it is dropped and counted."""
         number = self._number(line.id)
         if number is None:
             self.tally.dropped[ARRAYS] += 1
             return None
         begun = self._begun.pop(line.id, None)
-        fields = Fields(line.text)
+        fields = PbsRecordFields(line.text)
         if not self._is_clear(fields):
             return None
         start_s, end_s = self._moment(fields, "start"), self._moment(fields, "end")
@@ -177,7 +184,7 @@ class PbsReader(Reader):
         since_s = begun.since_s if begun is not None else self._ended.get(line.id, 0)
         if line.kind == "R":
             self._ended[line.id] = end_s
-            self._begun[line.id] = UnfinishedJob(fields, end_s)
+            self._begun[line.id] = UnfinishedPbsJob(fields, end_s)
         return TraceRecord(
             id,
             self._arrival_s(fields, since_s, start_s),
@@ -198,21 +205,21 @@ class PbsReader(Reader):
             return None
         return job.number if job.subjob < 0 else -(job.number * TASKS + job.subjob)
 
-    def _is_clear(self, fields: Fields) -> bool:
+    def _is_clear(self, fields: PbsRecordFields) -> bool:
         """Return whether each relevant field is unique; count the line if not."""
         if fields.twice.isdisjoint(_COUNT):
             return True
         self.tally.dropped[FORGED] += 1
         return False
 
-    def _words(self, fields: Fields) -> tuple[str, str, str, str]:
+    def _words(self, fields: PbsRecordFields) -> tuple[str, str, str, str]:
         """Return user, name, queue and account."""
         project = fields.get("project", "")
         account = fields.get("account") or ("" if project == _NO_PROJECT else project)
         user, name, queue = fields.get("user", ""), fields.get("jobname", ""), fields.get("queue", "")
         return intern(user), intern(name), intern(queue), intern(account)
 
-    def _ask(self, fields: Fields) -> NodeRequest:
+    def _ask(self, fields: PbsRecordFields) -> UnitsRequest:
         asked = request_of(fields, intern(fields.get("queue", "")))
         for note in asked.notes:
             self.tally.taken[note] += 1
@@ -220,14 +227,14 @@ class PbsReader(Reader):
 
     # ------------------------------------------------------------------------------------------ times
 
-    def _moment(self, fields: Fields, name: str) -> int | None:
+    def _moment(self, fields: PbsRecordFields, name: str) -> int | None:
         """Return seconds since 1970, or None if the field is missing or 0, which means never in PBS."""
         text = fields.get(name, "0")
         if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) <= MAX_TIME_S):
             raise InvalidValue(name, text, f"must be seconds since 1970, up to {MAX_TIME_S:,}")
         return int(text) or None
 
-    def _arrival_s(self, fields: Fields, since_s: int, start_s: int) -> int:
+    def _arrival_s(self, fields: PbsRecordFields, since_s: int, start_s: int) -> int:
         """Return the later of submission and eligibility, as configured; never after the start."""
         submit_s = self._moment(fields, "ctime")
         if submit_s is None:
@@ -238,7 +245,7 @@ class PbsReader(Reader):
             return eligible_s
         return min(max(submit_s, since_s), start_s)
 
-    def _walltime_s(self, fields: Fields) -> int:
+    def _walltime_s(self, fields: PbsRecordFields) -> int:
         text = fields.get("Resource_List.walltime", "")
         return parse_duration_s(text, "walltime") if text else 0
 
@@ -246,13 +253,13 @@ class PbsReader(Reader):
         self.tally.taken["walltime is the run time, since the limit is missing"] += 1
         return run_s
 
-    def _learn(self, line: AccountingLine, fields: Fields, name: str) -> None:
+    def _learn(self, line: PbsAccountingLine, fields: PbsRecordFields, name: str) -> None:
         """Learn the clock's offset from UTC from a line, whose field `name` is the time of writing."""
         at_s = self._moment(fields, name)
         if at_s is not None:
             self._ahead_s = round((possible_times(line.at, UTC)[0] - at_s) / _QUARTER_S) * _QUARTER_S
 
-    def _written_s(self, line: AccountingLine) -> int:
+    def _written_s(self, line: PbsAccountingLine) -> int:
         """Return the time at which a line was written."""
         if self._dialect.zone:
             return possible_times(line.at, zone_of(self._dialect.zone))[0]
@@ -274,6 +281,9 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 LISTED = (
     Registration(
-        "pbs", "PBS accounting log: a file, or the folder of its days.", "OpenPBS; PBS Professional", PbsReader
+        "pbs",
+        "PBS accounting log: a file, or the folder of its days.",
+        "OpenPBS; PBS Professional",
+        PbsAccountingReader,
     ),
 )

@@ -1,7 +1,8 @@
 """Lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
 Users choose some values: account, project, job name, and requested texts. PBS writes them unchanged, in quotes if they
-contain a blank. A text with quotes can imitate further fields, so a duplicate field has no value (`Fields.twice`).
+contain a blank. A text with quotes can imitate further fields, so a duplicate field has no value
+(`PbsRecordFields.twice`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _AFTER_ACCOUNT = re.compile(r'"\s+(?:project|accounting_id|jobname)=')
 _JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.ASCII)
 
 
-class AccountingLine(NamedTuple):
+class PbsAccountingLine(NamedTuple):
     """One line. `at` is its local time, such as `2026-11-23T09:30:00`."""
 
     at: str
@@ -26,7 +27,7 @@ class AccountingLine(NamedTuple):
     text: str
 
 
-class JobId(NamedTuple):
+class PbsJobId(NamedTuple):
     """`7[2].vm`, for old Torque `7-2.vm`: job 7, subjob 2 (-1: no subjob; None: the array itself), of server `vm`."""
 
     number: int
@@ -45,26 +46,26 @@ def is_unfinished(text: str) -> bool:
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
 
-def line_of(text: str) -> AccountingLine:
+def line_of(text: str) -> PbsAccountingLine:
     """Return the parts of a line. Raise `InvalidValue`."""
     match = _LINE.match(text.strip())
     if not match:
         raise InvalidValue("line", text.strip(), "must be like 11/23/2026 09:30:00;E;7.server;user=ada ...")
     month, day, year, clock, kind, id, rest = match.groups()
-    return AccountingLine(f"{year}-{month}-{day}T{clock}", kind, id, rest)
+    return PbsAccountingLine(f"{year}-{month}-{day}T{clock}", kind, id, rest)
 
 
-def job_id_of(text: str) -> JobId:
+def job_id_of(text: str) -> PbsJobId:
     """Parse a job id of PBS. Raise `InvalidValue`."""
     match = _JOB.match(text)
     if not match:
         raise InvalidValue("job", text, "must be like 7.server, or 7[2].server for a subjob")
     number, index, task, server = match.groups()
     index = task if index is None else index
-    return JobId(int(number), -1 if index is None else int(index) if index else None, server or "")
+    return PbsJobId(int(number), -1 if index is None else int(index) if index else None, server or "")
 
 
-class Fields(dict[str, str]):
+class PbsRecordFields(dict[str, str]):
     """The fields of a line by name. `twice` has the names of duplicate fields."""
 
     def __init__(self, text: str) -> None:

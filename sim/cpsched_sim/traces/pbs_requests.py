@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.pbs_select import SelectChunk, parse_place, parse_select, parse_size_bytes
+from cpsched.parsing.pbs_select import PbsSelectChunk, parse_place, parse_select, parse_size_bytes
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_UNITS
-from cpsched_sim.traces.trace_record import NodeRequest
+from cpsched_sim.traces.trace_record import UnitsRequest
 
 _COUNT = re.compile(r"\d{1,12}$", re.ASCII)
 _HOST = re.compile(r"([^/+()]+)/\d+(?:\*\d+)?")
@@ -32,10 +32,10 @@ NOTHING = "asks for nothing, and is taken for one core"
 GROUPED = "place=group=..., which does not count"
 
 
-class RequestedUnits(NamedTuple):
+class PbsRequestedUnits(NamedTuple):
     """The units of a job's request, and the parts of it that a replay ignores."""
 
-    units: NodeRequest
+    units: UnitsRequest
     notes: tuple[str, ...]
 
 
@@ -59,7 +59,7 @@ def hosts_of(exec_host: str) -> list[str]:
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
 
-def request_of(fields: Mapping[str, str], partition: str) -> RequestedUnits:
+def request_of(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
     """Return the request in the fields of a line. Raise `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = hosts_of(fields.get("exec_host", ""))
@@ -96,7 +96,7 @@ def request_of(fields: Mapping[str, str], partition: str) -> RequestedUnits:
         amounts = (1, 0, 0)
         notes.append(NOTHING)
     each = tuple((name, n) for name, n in zip(("cores", "memory_mib", "gpus"), amounts, strict=True) if n)
-    return RequestedUnits(NodeRequest(units, each, apart and units > 1, exclusive, partition), tuple(notes))
+    return PbsRequestedUnits(UnitsRequest(units, each, apart and units > 1, exclusive, partition), tuple(notes))
 
 
 def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
@@ -143,7 +143,7 @@ def _whole_job(fields: Mapping[str, str]) -> _Chunks:
     return _Chunks(1, (cores, memory, _whole("Resource_List.ngpus", gpus)), False)
 
 
-def _chunk(chunk: SelectChunk) -> _Chunks:
+def _chunk(chunk: PbsSelectChunk) -> _Chunks:
     """Return a chunk; without cores it has one, PBS's default."""
     asked = chunk.asked
     gpus = next((asked[name] for name in _GPUS if name in asked), "0")

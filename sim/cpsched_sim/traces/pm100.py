@@ -29,15 +29,15 @@ from typing import ClassVar
 import numpy as np
 
 from cpsched.registration import Registration
-from cpsched_sim.traces.parquet_table import TableReader
+from cpsched_sim.traces.parquet_table import ParquetTraceReader
 from cpsched_sim.traces.slurm_durations import NO_LIMIT, is_number, number_s
-from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _POWER = ("node_power_consumption", "power_consumption")
 _MIB_PER_GIB = 1024
 
 
-class Pm100Reader(TableReader):
+class Pm100TraceReader(ParquetTraceReader):
     """PM100's table of jobs. It has no machine: replay it on a system file."""
 
     NEEDED: ClassVar = (
@@ -89,7 +89,7 @@ class Pm100Reader(TableReader):
             raise self._wrong("time_limit", limit, "must be minutes, or INFINITE")
         return None
 
-    def _ask(self, partition: str) -> NodeRequest:
+    def _ask(self, partition: str) -> UnitsRequest:
         nodes, cores = self._count("num_nodes_alloc"), self._count("num_cores_alloc")
         if nodes < 1 or cores < 1:
             raise self._wrong("num_nodes_alloc, num_cores_alloc", (nodes, cores), "must be positive")
@@ -109,6 +109,6 @@ class Pm100Reader(TableReader):
 
 LISTED = (
     Registration(
-        "pm100", "PM100, jobs of Marconi100 with their power: a Parquet table.", "Antici et al., 2023", Pm100Reader
+        "pm100", "PM100, jobs of Marconi100 with their power: a Parquet table.", "Antici et al., 2023", Pm100TraceReader
     ),
 )

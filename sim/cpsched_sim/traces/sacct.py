@@ -38,11 +38,11 @@ from cpsched.registration import Registration
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_lines import lines_of
 from cpsched_sim.traces.accounting_columns import COLUMNS_READ, AccountingColumns, is_aligned, separator_of
-from cpsched_sim.traces.job_runs import FURTHER_RUN, READ_BEFORE, TASKS, UNDER_ONE_NUMBER, JobRuns
+from cpsched_sim.traces.job_runs import FURTHER_RUN, READ_BEFORE, TASKS, UNDER_ONE_NUMBER, JobRunNumbering
 from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_s
 from cpsched_sim.traces.timestamps import HOUR_S, UNKNOWN, PossibleTimes, possible_times, resolve_times, zone_of
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_record import NodeRequest, Reader, TraceRecord
+from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _MIB_PER = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)$", re.ASCII)
@@ -90,7 +90,7 @@ def number_of(text: str) -> int:
     return -(job * TASKS + part + (_COMPONENTS if kind == "+" else 0))
 
 
-class SacctReader(Reader):
+class SacctReader(TraceReader):
     """Accounting data as a trace. It has no machine: replay it on a system file."""
 
     @classmethod
@@ -104,8 +104,8 @@ class SacctReader(Reader):
         super().__init__(path, lenient)
         self.resources = ("cores", "memory_mib", "gpus")
         self._dialect, self._zone = dialect, zone_of(dialect.zone)
-        self._runs = JobRuns()
-        self._asks: dict[NodeRequest, NodeRequest] = {}
+        self._runs = JobRunNumbering()
+        self._asks: dict[UnitsRequest, UnitsRequest] = {}
         self._known_asks = lru_cache(_KNOWN_ASKS)(self._asked)
         self._cluster = ""
         self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
@@ -306,7 +306,7 @@ class SacctReader(Reader):
 
     # ------------------------------------------------------------------------------------------ amounts
 
-    def _ask(self, fields: list[str]) -> NodeRequest:
+    def _ask(self, fields: list[str]) -> UnitsRequest:
         """Return the request of a job; its assumptions are counted."""
         ask, taken = self._known_asks(*(self._word(fields, name) for name in _ASKED))
         self.tally.taken.update(taken)
@@ -314,7 +314,7 @@ class SacctReader(Reader):
 
     def _asked(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
-    ) -> tuple[NodeRequest, Taken]:
+    ) -> tuple[UnitsRequest, Taken]:
         """Return the request for these texts, and its assumptions."""
         tres, taken = self._tres(req_tres) | self._tres(alloc_tres), list[str]()
         nodes = self._nodes(tres.get("node") or nnodes, taken)
@@ -324,7 +324,7 @@ class SacctReader(Reader):
         gpus = self._gpus(tres)
         totals = {"cores": cores, "memory_mib": self._mib(tres.get("mem", "0")), "gpus": gpus}
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
-        return NodeRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
+        return UnitsRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
 
     def _nodes(self, text: str, taken: list[str]) -> int:
         """Return the number of nodes; 1 if unknown, which is recorded in `taken`."""

@@ -32,10 +32,16 @@ from sys import intern
 from typing_extensions import override
 
 from cpsched.registration import Registration
-from cpsched_sim.files import write_atomically
+from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_lines import lines_of
 from cpsched_sim.traces import swf_extension
-from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, Reader, ResourceRequest, TraceRecord
+from cpsched_sim.traces.trace_record import (
+    ProcessorCountRequest,
+    ResourceRequest,
+    TraceReader,
+    TraceRecord,
+    UnitsRequest,
+)
 
 FIELDS = 18
 _LOOKED_AT = 20
@@ -45,7 +51,7 @@ _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
 
 
-class SwfReader(Reader):
+class SwfReader(TraceReader):
     """A trace in SWF. The header (`; Key: value`, repeated keys joined by newlines) is read before the first job."""
 
     @classmethod
@@ -122,7 +128,7 @@ class SwfReader(Reader):
             self.tally.dropped["run time below 1 s (never ran, or unknown)"] += 1
             return None
         ask = self._nodes(fields) if self._extended else self._ask(fields)
-        if isinstance(ask, CountRequest) and ask.processors < 1:
+        if isinstance(ask, ProcessorCountRequest) and ask.processors < 1:
             self.tally.dropped["no processors, neither requested nor allocated"] += 1
             return None
         if walltime_s < 1:
@@ -156,7 +162,7 @@ class SwfReader(Reader):
                 raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
             gpus = -(-max(0, self._whole(fields, 18)) // nodes.nodes)
             each = (("cores", nodes.each_cores), *((("gpus", gpus),) if gpus else ()))
-            ask = NodeRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, _text(fields[15]))
+            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, _text(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -166,7 +172,7 @@ class SwfReader(Reader):
         if ask is None:
             requested = self._whole(fields, 7)
             processors = requested if requested > 0 else self._whole(fields, 4)
-            ask = CountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
+            ask = ProcessorCountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -181,14 +187,14 @@ class SwfReader(Reader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
-    """Write records with `CountRequest` and numeric or empty names; gzipped if the name ends in .gz.
+    """Write records with `ProcessorCountRequest` and numeric or empty names; gzipped if the name ends in .gz.
 
     The output is deterministic. Memory and recorded starts are not written. Raise `UnusableObject`.
     """
     lines = [f"; {key}: {value}" for key, value in header.items()]
     for record in records:
         ask = record.ask
-        assert isinstance(ask, CountRequest), "only processors can be written"
+        assert isinstance(ask, ProcessorCountRequest), "only processors can be written"
         user, name, queue, partition = (
             word or "-1" for word in (record.user, record.name, record.queue, ask.partition)
         )

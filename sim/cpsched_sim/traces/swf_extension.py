@@ -23,7 +23,7 @@ FIELDS = 21
 _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
-class NodeField(NamedTuple):
+class SwfNodeField(NamedTuple):
     """A job's nodes in field 21; `each_cores` are the cores of a node, or the job's cores on each."""
 
     nodes: int
@@ -31,12 +31,12 @@ class NodeField(NamedTuple):
     exclusive: bool
 
 
-def nodes_of(text: str) -> NodeField | None:
+def nodes_of(text: str) -> SwfNodeField | None:
     """Parse a description of nodes; None for another text or no nodes."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None
-    return NodeField(int(match[2]), int(match[3]), match[1] == "excl")
+    return SwfNodeField(int(match[2]), int(match[3]), match[1] == "excl")
 
 
 def is_extended(fields: Sequence[str]) -> bool:

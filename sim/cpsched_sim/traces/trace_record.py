@@ -27,7 +27,7 @@ from cpsched_sim.input.text_lines import lines_of
 from cpsched_sim.traces.trace_job import TraceJob
 
 
-class CountRequest(NamedTuple):
+class ProcessorCountRequest(NamedTuple):
     """A number of processors anywhere. Memory is MiB per processor, 0 if unknown."""
 
     processors: int
@@ -36,7 +36,7 @@ class CountRequest(NamedTuple):
     partition: str = ""
 
 
-class NodeRequest(NamedTuple):
+class UnitsRequest(NamedTuple):
     """Equal units with named amounts per unit, e.g. (("cores", 4), ("gpus", 1)); zero amounts are left out."""
 
     units: int
@@ -46,7 +46,7 @@ class NodeRequest(NamedTuple):
     partition: str = ""
 
 
-ResourceRequest = CountRequest | NodeRequest
+ResourceRequest = ProcessorCountRequest | UnitsRequest
 
 
 class TraceRecord(NamedTuple):
@@ -100,7 +100,7 @@ MOST_EXAMPLES = 5
 """Maximum number of broken lines that are quoted."""
 
 
-class ReaderTally:
+class TraceReaderCounts:
     """A reader's statistics by reason: jobs dropped, jobs cut, lines skipped."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ def _sentences(verb: str, one: str, reasons: Counter[str]) -> list[str]:
     return notes
 
 
-class Reader:
+class TraceReader:
     """A trace file opened for reading: its header at once, its jobs lazily.
 
     A format is a subclass, in a file of this folder that lists it in `LISTED`. `__init__` fills `header`. A format must
@@ -165,7 +165,7 @@ class Reader:
         """The resources that jobs may request; processors if they request only processors."""
         self.lenient = lenient
         self.header: dict[str, str] = {}
-        self.tally = ReaderTally()
+        self.tally = TraceReaderCounts()
         self.line = 0
         """Number of the last line read."""
         self._aside = self._header_lines = self._header_chars = 0

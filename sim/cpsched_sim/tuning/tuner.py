@@ -16,12 +16,12 @@ from cpsched.goal_presets import Goal, ratios
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.tuning.setting_candidates import candidates, changes, draws, replayable
-from cpsched_sim.tuning.tuning_windows import Halves, TraceWindow
+from cpsched_sim.tuning.tuning_windows import TuningWindow, TuningWindowSplit
 from cpsched_sim.tuning.window_replays import SettingTrial, Trials
 from cpsched_sim.tuning.window_scores import (
-    Estimate,
-    MetricSums,
     Progress,
+    RatioEstimate,
+    WindowMetricSums,
     each_window,
     mean_of,
     metric_values,
@@ -41,7 +41,7 @@ unclear: one scores better, but not significantly; none: no setting keeps the go
 
 
 @dataclass(frozen=True, slots=True)
-class TuningQuestion:
+class TuningRequest:
     """The question: the goal, and the present setting."""
 
     goal: Goal
@@ -52,7 +52,7 @@ class TuningQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class TriedCandidate:
+class TuningCandidateResult:
     """A candidate on the choosing half: its figures relative to the baseline's, or its error."""
 
     spec: PolicySpec
@@ -76,8 +76,8 @@ class EvaluatedSetting:
     """A setting on the judging half; each estimate is a ratio by figure, including `score`."""
 
     spec: PolicySpec
-    against_baseline: Mapping[str, Estimate]
-    against_present: Mapping[str, Estimate]
+    against_baseline: Mapping[str, RatioEstimate]
+    against_present: Mapping[str, RatioEstimate]
     each_window: tuple[float, ...]
     """The score of each window relative to the present setting."""
 
@@ -91,7 +91,7 @@ class TuningResult:
     present: EvaluatedSetting
     chosen: EvaluatedSetting | None
     beside: tuple[EvaluatedSetting, ...]
-    tried: tuple[TriedCandidate, ...]
+    tried: tuple[TuningCandidateResult, ...]
     """By score, best first, including the present setting."""
     baseline: Mapping[str, float]
     """The baseline's figures on the judging half; times are in seconds."""
@@ -102,7 +102,7 @@ class TuningResult:
     """The score of each choosing window, of the chosen setting relative to the present one."""
 
     @property
-    def gain(self) -> Estimate | None:
+    def gain(self) -> RatioEstimate | None:
         """Return the chosen setting's score relative to the present one, on the judging half."""
         return None if self.chosen is None else self.chosen.against_present["score"]
 
@@ -122,28 +122,30 @@ class TuningResult:
         return f"No setting differs significantly from the present one: the best, {change}, has {gain} {where}."
 
 
-def format_percent_range(estimate: Estimate) -> str:
+def format_percent_range(estimate: RatioEstimate) -> str:
     """Format a ratio for users: `-23 % (-31 to -14)`."""
     low, high = (f"{100 * (each - 1):+.0f}" if each < 1e6 else "?" for each in (estimate.low, estimate.high))
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"
 
 
-def replays_at_most(question: TuningQuestion, halves: Halves) -> int:
+def replays_at_most(question: TuningRequest, halves: TuningWindowSplit) -> int:
     """Return the maximum number of replays, for progress."""
     tried, choosing, judging = len(candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
     further = (FINALISTS + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
 
-def tune(question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress | None = None) -> TuningResult:
+def tune(
+    question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress | None = None
+) -> TuningResult:
     """Find the best setting for a goal. Raise `InputError` if the present setting or the baseline fails."""
     return _Search(question, halves, replays, progress or (lambda done, total: None)).found()
 
 
 class _Search:
-    def __init__(self, question: TuningQuestion, halves: Halves, replays: Trials, progress: Progress) -> None:
+    def __init__(self, question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress) -> None:
         self._question, self._halves, self._replays, self._progress = question, halves, replays, progress
-        self._known: dict[tuple[str, str], MetricSums] = {}
+        self._known: dict[tuple[str, str], WindowMetricSums] = {}
         """By setting with its seed, and window."""
         self._failed: dict[str, str] = {}
         """By setting, why its replay failed."""
@@ -185,14 +187,14 @@ class _Search:
             self._each(best.spec, choosing) if best is not None else (),
         )
 
-    def _each(self, spec: PolicySpec, windows: Sequence[TraceWindow]) -> tuple[float, ...]:
+    def _each(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:
         """Return the score of each window relative to the present setting."""
         mine, present = self._tallies(spec, windows), self._tallies(self._question.present, windows)
         return tuple(each_window(self._question.goal, mine, present))
 
-    def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TraceWindow], seeds: int) -> None:
+    def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
         """Replay what is missing; each randomized setting with its seeds."""
-        asked: list[tuple[PolicySpec, PolicySpec, tuple[TraceWindow, ...]]] = []
+        asked: list[tuple[PolicySpec, PolicySpec, tuple[TuningWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
             whole = next(each for each in specs if repr(each) == spec)
             if self._error(whole):
@@ -215,20 +217,24 @@ class _Search:
             for window, tally in zip(left, outcome, strict=True):
                 self._known[str(seeded), window.digest] = tally
 
-    def _tallies(self, spec: PolicySpec, windows: Sequence[TraceWindow], seeds: int | None = None) -> list[MetricSums]:
+    def _tallies(
+        self, spec: PolicySpec, windows: Sequence[TuningWindow], seeds: int | None = None
+    ) -> list[WindowMetricSums]:
         """Return the mean over the seeds for each window."""
         seeded = _seeded(spec, seeds or self._question.seeds)
         return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
 
-    def _tried(self, spec: PolicySpec, seeds: int) -> TriedCandidate:
+    def _tried(self, spec: PolicySpec, seeds: int) -> TuningCandidateResult:
         goal, changed = self._question.goal, changes(self._question.present, spec)
         if error := self._error(spec):
-            return TriedCandidate(spec, changed, 0, {}, float("inf"), {}, error)
+            return TuningCandidateResult(spec, changed, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
         found = ratios(
             metric_values(self._tallies(spec, windows, seeds)), metric_values(self._tallies(BASELINE, windows))
         )
-        return TriedCandidate(spec, changed, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found))
+        return TuningCandidateResult(
+            spec, changed, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found)
+        )
 
     def _shown(self, spec: PolicySpec) -> EvaluatedSetting:
         goal, windows = self._question.goal, self._halves.judging
@@ -254,12 +260,12 @@ def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
     return [replayable(spec, seed) for seed in range(seeds)] if draws(spec) else [replayable(spec)]
 
 
-def _rank(tried: TriedCandidate) -> tuple[bool, float]:
+def _rank(tried: TuningCandidateResult) -> tuple[bool, float]:
     """Sort settings within the limits first, then by score."""
     return not tried.fits, tried.score
 
 
-def ratios_of(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+def ratios_of(estimates: Mapping[str, RatioEstimate]) -> dict[str, float]:
     """Return the ratios of estimates by figure."""
     return {name: each.ratio for name, each in estimates.items()}
 
@@ -299,6 +305,6 @@ def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(estimate: Estimate) -> dict[str, float | None]:
+def _plain(estimate: RatioEstimate) -> dict[str, float | None]:
     low, high = (each if each < float("inf") else None for each in (estimate.low, estimate.high))
     return {"ratio": estimate.ratio, "low": low, "high": high}

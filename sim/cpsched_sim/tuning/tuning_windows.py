@@ -30,7 +30,7 @@ MARGIN = 1 / 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TraceWindow:
+class TuningWindow:
     """A part of a trace: `workload` includes the jobs of the margins; those between them are judged."""
 
     workload: Workload
@@ -48,19 +48,19 @@ class TraceWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
+class TuningWindowSplit:
     """Windows by purpose. No window that judges a setting was used to choose it."""
 
-    choosing: tuple[TraceWindow, ...]
-    judging: tuple[TraceWindow, ...]
+    choosing: tuple[TuningWindow, ...]
+    judging: tuple[TuningWindow, ...]
 
     @property
-    def all(self) -> tuple[TraceWindow, ...]:
+    def all(self) -> tuple[TuningWindow, ...]:
         """Return all windows, by time."""
         return tuple(sorted((*self.choosing, *self.judging), key=lambda window: window.from_s))
 
 
-def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int) -> tuple[Halves, list[str]]:
+def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int) -> tuple[TuningWindowSplit, list[str]]:
     """Return the windows of the last `weeks`, and notes on what was left out.
 
     Windows are shortened if the trace has too few weeks for `FEWEST_WINDOWS`. They are assigned to the halves as 0, 1,
@@ -91,13 +91,13 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
             f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, and "
             f"{FEWEST_WINDOWS} are needed: more weeks, or shorter windows"
         )
-    sides: tuple[list[TraceWindow], list[TraceWindow]] = ([], [])
+    sides: tuple[list[TuningWindow], list[TuningWindow]] = ([], [])
     for at, window in enumerate(kept):
         sides[at % 4 in (1, 2)].append(window)
-    return Halves(tuple(sides[0]), tuple(sides[1])), notes
+    return TuningWindowSplit(tuple(sides[0]), tuple(sides[1])), notes
 
 
-def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> TraceWindow:
+def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> TuningWindow:
     """Return the window of jobs that arrive in [`from_s`, `to_s`); `submits` are the arrivals of all jobs.
 
     It ends earlier if it has more than `most_jobs`; so do its margins.
@@ -113,7 +113,7 @@ def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: in
     jobs = workload.jobs[begin:end]
     history = _history(workload.jobs[max(0, begin - HISTORY) : begin], submits[begin]) if begin < len(submits) else ()
     part = replace(workload, jobs=jobs, notes=())
-    return TraceWindow(part, from_s, to_s, history, last - first, _digest(part, history, from_s, to_s))
+    return TuningWindow(part, from_s, to_s, history, last - first, _digest(part, history, from_s, to_s))
 
 
 def _history(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:

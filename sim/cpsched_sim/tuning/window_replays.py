@@ -15,12 +15,12 @@ from pathlib import Path
 
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError, SimulationError
-from cpsched_sim.experiments import keys
-from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
-from cpsched_sim.files import write_atomically
-from cpsched_sim.simulation import ReplaySetup, run
-from cpsched_sim.tuning.tuning_windows import TraceWindow
-from cpsched_sim.tuning.window_scores import MetricSums
+from cpsched_sim.experiments import result_keys
+from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_all
+from cpsched_sim.file_io import write_atomically
+from cpsched_sim.simulation import ReplayPolicySetup, run
+from cpsched_sim.tuning.tuning_windows import TuningWindow
+from cpsched_sim.tuning.window_scores import WindowMetricSums
 from cpsched_sim.watchdog import LIMIT_S
 
 KEPT_DAYS = 60
@@ -32,47 +32,47 @@ class SettingTrial:
     """A setting to replay on some windows."""
 
     spec: PolicySpec
-    windows: tuple[TraceWindow, ...]
+    windows: tuple[TuningWindow, ...]
 
 
-Outcome = list[MetricSums] | str
+Outcome = list[WindowMetricSums] | str
 """The sums of a trial by its windows, or why there are none."""
 Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
 """Replays trials and reports the number of replays done; returns the outcome of each."""
 
 
-def tally_of(spec: PolicySpec, window: TraceWindow, renew: Callable[..., None] | None = None) -> MetricSums:
+def tally_of(spec: PolicySpec, window: TuningWindow, renew: Callable[..., None] | None = None) -> WindowMetricSums:
     """Replay a window. Raise what `run` raises, and `InputError` if judged jobs never started."""
-    found = run(window.workload, ReplaySetup(spec), renew, before=window.history)
-    tally = MetricSums.of(found.measures, window.from_s, window.to_s)
+    found = run(window.workload, ReplayPolicySetup(spec), renew, before=window.history)
+    tally = WindowMetricSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
         raise InputError(f"{window.judged - tally.jobs:.0f} jobs never started")
     return tally
 
 
 @dataclass(slots=True)
-class TrialCache:
+class TrialResultCache:
     """Stored results, a file each, in `folder`; None stores nothing."""
 
     folder: Path | None
     taken: int = 0
     """Number of results found."""
 
-    def find(self, spec: PolicySpec, window: TraceWindow) -> MetricSums | None:
+    def find(self, spec: PolicySpec, window: TuningWindow) -> WindowMetricSums | None:
         """Return the stored result, or None if it is missing or unreadable."""
         if self.folder is None:
             return None
         path = self.folder / key_of(spec, window)
         try:
             numbers = json.loads(path.read_bytes())
-            found = MetricSums(*map(float, numbers))
+            found = WindowMetricSums(*map(float, numbers))
             path.touch()
         except (OSError, ValueError, TypeError):
             return None
         self.taken += 1
         return found
 
-    def keep(self, spec: PolicySpec, window: TraceWindow, tally: MetricSums) -> None:
+    def keep(self, spec: PolicySpec, window: TuningWindow, tally: WindowMetricSums) -> None:
         """Store a result; a write error does not stop the run."""
         if self.folder is not None:
             with suppress(SimulationError):
@@ -86,19 +86,19 @@ class TrialCache:
                     path.unlink(missing_ok=True)
 
 
-def key_of(spec: PolicySpec, window: TraceWindow) -> str:
+def key_of(spec: PolicySpec, window: TuningWindow) -> str:
     """Return the file name of a result."""
-    plugins = sorted(keys.plugins_of(spec.dispatcher, spec.predictor).values())
-    inputs = {"code": keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
-    return f"{keys.key_of(inputs)}.tally"
+    plugins = sorted(result_keys.plugins_of(spec.dispatcher, spec.predictor).values())
+    inputs = {"code": result_keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
+    return f"{result_keys.key_of(inputs)}.tally"
 
 
 @dataclass(slots=True)
-class TrialReplays:
+class TrialRunner:
     """Replay trials in `processes` processes."""
 
     processes: int
-    kept: TrialCache = field(default_factory=lambda: TrialCache(None))
+    kept: TrialResultCache = field(default_factory=lambda: TrialResultCache(None))
     limit_s: float = LIMIT_S
 
     def __call__(self, trials: Sequence[SettingTrial], report: Callable[[float], None]) -> list[Outcome]:
@@ -112,15 +112,15 @@ class TrialReplays:
         tasks = {at: (trials[index].spec, trials[index].windows[window]) for at, (index, window) in enumerate(places)}
         failed = dict[int, str]()
 
-        def note(at: int, outcome: MetricSums | Failed) -> None:
+        def note(at: int, outcome: WindowMetricSums | TaskFailure) -> None:
             index, window = places[at]
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, TaskFailure):
                 failed.setdefault(index, str(outcome))
             else:
                 known[index, window] = outcome
                 self.kept.keep(trials[index].spec, trials[index].windows[window], outcome)
 
-        engine = Processes(self.processes, self.limit_s, reuse=True)
+        engine = LocalProcessExecutor(self.processes, self.limit_s, reuse=True)
         run_all(_replayed, tasks, engine, note, lambda done, total: report(done), len(known) - len(places))
         return [
             failed.get(index) or [tally for (trial, _), tally in known.items() if trial == index and tally is not None]
@@ -128,5 +128,5 @@ class TrialReplays:
         ]
 
 
-def _replayed(task: tuple[PolicySpec, TraceWindow], tell: Tell) -> MetricSums:
+def _replayed(task: tuple[PolicySpec, TuningWindow], tell: Tell) -> WindowMetricSums:
     return tally_of(*task, lambda *done: tell())

@@ -15,7 +15,7 @@ from cpsched_sim.experiments.statistics import drawn, interval
 
 
 @dataclass(frozen=True, slots=True)
-class MetricSums:
+class WindowMetricSums:
     """Sums over the judged jobs of a window, float64; figures of several windows are computed from sums."""
 
     jobs: float
@@ -29,7 +29,7 @@ class MetricSums:
     longest_s: float
 
     @classmethod
-    def of(cls, measures: ScheduleData, from_s: int, to_s: int) -> MetricSums:
+    def of(cls, measures: ScheduleData, from_s: int, to_s: int) -> WindowMetricSums:
         """Sum over jobs that arrived in [`from_s`, `to_s`)."""
         judged = (measures.submit_s >= from_s) & (measures.submit_s < to_s)
         F, W, r = measures.response_s[judged], measures.wait_s[judged], measures.processors[judged].astype(np.float64)
@@ -41,19 +41,19 @@ class MetricSums:
         )  # fmt: skip
 
 
-def metric_values(tallies: Sequence[MetricSums]) -> dict[str, float]:
+def metric_values(tallies: Sequence[WindowMetricSums]) -> dict[str, float]:
     """Return the figures of `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
     rows = _rows(tallies)
     found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
     return {name: float(value) for name, value in found.items()}
 
 
-def _rows(tallies: Sequence[MetricSums]) -> FloatArray:
+def _rows(tallies: Sequence[WindowMetricSums]) -> FloatArray:
     """Return the sums as float64[windows, sums]."""
     return np.array([astuple(tally) for tally in tallies])
 
 
-def _resampled(tallies: Sequence[MetricSums]) -> dict[str, FloatArray]:
+def _resampled(tallies: Sequence[WindowMetricSums]) -> dict[str, FloatArray]:
     """Return the figures in each draw of windows."""
     rows, weights = _rows(tallies), drawn(len(tallies))
     return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
@@ -72,12 +72,12 @@ def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
     }
 
 
-def mean_of(tallies: Sequence[MetricSums]) -> MetricSums:
+def mean_of(tallies: Sequence[WindowMetricSums]) -> WindowMetricSums:
     """Return the mean over replays of one window with several seeds."""
-    return MetricSums(*_rows(tallies).mean(axis=0).tolist())
+    return WindowMetricSums(*_rows(tallies).mean(axis=0).tolist())
 
 
-class Estimate(NamedTuple):
+class RatioEstimate(NamedTuple):
     """A ratio with its interval."""
 
     ratio: float
@@ -85,7 +85,9 @@ class Estimate(NamedTuple):
     high: float
 
 
-def paired_ratios(goal: Goal, these: Sequence[MetricSums], those: Sequence[MetricSums]) -> dict[str, Estimate]:
+def paired_ratios(
+    goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]
+) -> dict[str, RatioEstimate]:
     """Return the `score` and the ratio of each figure between two settings on the same windows.
 
     Bootstrap intervals: windows are drawn with replacement, the same ones for both settings. With fewer than two
@@ -93,10 +95,10 @@ def paired_ratios(goal: Goal, these: Sequence[MetricSums], those: Sequence[Metri
     """
     centre = _scored(goal, ratios(metric_values(these), metric_values(those)))
     if len(these) < 2:
-        return {name: Estimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
+        return {name: RatioEstimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
     resampled = _scored(goal, ratios(_resampled(these), _resampled(those)))
     ends = {name: interval(draws, len(these)) or (0.0, math.inf) for name, draws in resampled.items()}
-    return {name: Estimate(ratio, *ends[name]) for name, ratio in centre.items()}
+    return {name: RatioEstimate(ratio, *ends[name]) for name, ratio in centre.items()}
 
 
 def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
     return {"score": score, **found}
 
 
-def each_window(goal: Goal, these: Sequence[MetricSums], those: Sequence[MetricSums]) -> list[float]:
+def each_window(goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]) -> list[float]:
     """Return the score of each window separately."""
     return [goal.score(ratios(metric_values([a]), metric_values([b]))) for a, b in zip(these, those, strict=True)]
 

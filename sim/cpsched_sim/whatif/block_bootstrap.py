@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cpsched.model import IntArray
 from cpsched_sim.experiments.statistics import DRAWS, FloatArray, drawn
-from cpsched_sim.whatif.trace_window import DAY_S, HOUR_S
+from cpsched_sim.whatif.whatif_window import DAY_S, HOUR_S
 
 FEWEST = 6
 """The minimum number of blocks; with fewer, shorter blocks are used."""

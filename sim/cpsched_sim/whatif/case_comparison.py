@@ -10,8 +10,14 @@ import numpy as np
 from cpsched.formatting import many
 from cpsched_sim.experiments.statistics import FloatArray, finite, interval
 from cpsched_sim.whatif.block_bootstrap import union_interval
-from cpsched_sim.whatif.job_classes import Grouping
-from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowFacts, WindowSchedule, waits_s, window_metrics_of
+from cpsched_sim.whatif.job_classes import JobClassification
+from cpsched_sim.whatif.window_metrics import (
+    WINDOW_METRICS,
+    WindowInvariants,
+    WindowSchedule,
+    waits_s,
+    window_metrics_of,
+)
 
 OPEN, HALF_CLOSED = "open", "half-closed"
 """Users whose submissions are fixed, and users who submit after their previous job ends."""
@@ -25,7 +31,12 @@ Runs = Mapping[str, Sequence[WindowSchedule]]
 
 
 def compare_case(
-    facts: WindowFacts, there: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs, groupings: Sequence[Grouping]
+    facts: WindowInvariants,
+    there: WindowInvariants,
+    real: WindowSchedule,
+    twin: Runs,
+    case: Runs,
+    groupings: Sequence[JobClassification],
 ) -> dict[str, Any]:
     """Compare a case with the twin over all judged jobs and by class. Return plain values for JSON.
 
@@ -42,7 +53,7 @@ def compare_case(
 
 
 def _figures(
-    facts: WindowFacts, there: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs
+    facts: WindowInvariants, there: WindowInvariants, real: WindowSchedule, twin: Runs, case: Runs
 ) -> list[dict[str, Any]]:
     really = window_metrics_of(facts, real)
     by_mode = {mode: (window_metrics_of(facts, twin[mode][0]), [window_metrics_of(there, made) for made in case[mode]])
@@ -70,7 +81,7 @@ def _figures(
 
 
 def _classes(
-    facts: WindowFacts, real: WindowSchedule, twin: Runs, case: Runs, grouping: Grouping
+    facts: WindowInvariants, real: WindowSchedule, twin: Runs, case: Runs, grouping: JobClassification
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.judged]]
@@ -104,7 +115,7 @@ def _classes(
     ]  # fmt: skip
 
 
-def insufficient_data(facts: WindowFacts) -> str:
+def insufficient_data(facts: WindowInvariants) -> str:
     """Return why a window is too small for a verdict, or ""."""
     window = facts.window
     days = (window.to_s - window.from_s) / 86_400
@@ -114,7 +125,9 @@ def insufficient_data(facts: WindowFacts) -> str:
     return f"{days:.1f} days of {many(users, 'user')}; a verdict needs {LEAST_DAYS} days and {LEAST_USERS} users"
 
 
-def users_waiting_longer(facts: WindowFacts, twin: Runs, case: Runs, users: Grouping) -> list[dict[str, Any]]:
+def users_waiting_longer(
+    facts: WindowInvariants, twin: Runs, case: Runs, users: JobClassification
+) -> list[dict[str, Any]]:
     """List the users whose total wait grows, largest increase first."""
     of = users.of[facts.counted[facts.window.judged]]
     count = np.bincount(of, minlength=len(users.names))

@@ -20,14 +20,14 @@ from cpsched_sim.traces.trace_record import TraceRecord
 from cpsched_sim.whatif.licences import read_totals
 from cpsched_sim.whatif.site_changes import booted, nodes_in
 from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, rows_of
-from cpsched_sim.whatif.trace_window import Outage
+from cpsched_sim.whatif.whatif_window import NodeTypeOutage
 from cpsched_sim.workloads.system_drafts import draft_of
 
 SITE = "site"
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedFolder:
+class SlurmCollectionFolder:
     """A collected folder. `zone` is the site's time zone; times in its files are UTC."""
 
     path: Path
@@ -35,7 +35,7 @@ class CollectedFolder:
     until_s: int
 
     @classmethod
-    def of(cls, path: Path) -> CollectedFolder:
+    def of(cls, path: Path) -> SlurmCollectionFolder:
         """Open a folder. Raise `InputError` if `cpsched whatif collect` did not write it."""
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ class CollectedFolder:
         return cls(path, zone, until_s)
 
     @classmethod
-    def at(cls, path: Path) -> CollectedFolder | None:
+    def at(cls, path: Path) -> SlurmCollectionFolder | None:
         """Open a folder, or return None for a file or a folder of accounting files. Raise `InputError`."""
         if not path.is_dir() or (not (path / MANIFEST).exists() and has_dated_files(path)):
             return None
@@ -79,7 +79,7 @@ class CollectedFolder:
         draft, _ = draft_of(str(self.path / NODES), SITE)
         return system_draft.checked_draft(draft)[1]
 
-    def outages(self, system: SystemFile) -> tuple[list[Outage], int]:
+    def outages(self, system: SystemFile) -> tuple[list[NodeTypeOutage], int]:
         """Return the outages by kind of node, and the number of events of nodes that no longer exist."""
         kinds = {name: _kind_of(node, system) for name, node in nodes_in(self.path).items()}
         found, strange = [], 0
@@ -87,10 +87,12 @@ class CollectedFolder:
             kind = kinds.get(name, "")
             strange += not kind
             if kind:
-                found.append(Outage(kind, begin_s, end_s))
+                found.append(NodeTypeOutage(kind, begin_s, end_s))
         return found, strange
 
-    def not_yet(self, earlier: CollectedFolder, system: SystemFile, ran: Sequence[TraceRecord]) -> list[Outage]:
+    def not_yet(
+        self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
+    ) -> list[NodeTypeOutage]:
         """Return an outage, until its first job, for each node added since `earlier` was collected."""
         came = nodes_in(self.path)
         for name in nodes_in(earlier.path):
@@ -103,7 +105,7 @@ class CollectedFolder:
             for name in spelled[record.nodes]:
                 first_s[name] = min(first_s[name], record.start_s or self.until_s)
         kinds = {name: _kind_of(node, system) for name, node in came.items()}
-        return [Outage(kinds[name], 0, at_s) for name, at_s in first_s.items() if kinds[name]]
+        return [NodeTypeOutage(kinds[name], 0, at_s) for name, at_s in first_s.items() if kinds[name]]
 
     @property
     def booted_s(self) -> int | None:

@@ -25,7 +25,7 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
-class DecidingPace:
+class DecisionTiming:
     """The interval and lag of decisions.
 
     - `interval_s`: rounds take place at multiples of this interval; 0: in each second with an event. Values between 0
@@ -38,7 +38,7 @@ class DecidingPace:
     lag_s: float = 0.0
 
     @classmethod
-    def of(cls, texts: Mapping[str, str]) -> DecidingPace:
+    def of(cls, texts: Mapping[str, str]) -> DecisionTiming:
         """Read the pace from a case's settings. Raise `InvalidValue`."""
         return cls(int(_seconds(texts, INTERVAL, whole=True)), _seconds(texts, LAG, whole=False))
 
@@ -61,7 +61,7 @@ def _seconds(texts: Mapping[str, str], name: str, whole: bool) -> float:
 
 
 @dataclass(slots=True)
-class StartDelays:
+class StartLagSequence:
     """Delays of successive starts: whole seconds with mean `lag_s`, the same in every replay."""
 
     lag_s: float

@@ -16,14 +16,14 @@ from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.case_comparison import OPEN, SIGNIFICANT, compare_case, users_waiting_longer
 from cpsched_sim.whatif.job_classes import groupings, users_of
-from cpsched_sim.whatif.replay_tasks import ReplayRunner, ReplayTask, tasks_of
+from cpsched_sim.whatif.replay_tasks import WhatIfReplayTask, WindowReplayRunner, tasks_of
 from cpsched_sim.whatif.share_usage import usage_against_shares
 from cpsched_sim.whatif.stranded_capacity import CAUSES, GPUS, PROCESSORS
-from cpsched_sim.whatif.trace_window import ROLES, WhatIfWindow
-from cpsched_sim.whatif.twin_fidelity import FidelityGrade, fidelity
+from cpsched_sim.whatif.twin_fidelity import TwinFidelityGrade, fidelity
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowFacts, WindowSchedule, in_use, real, waits_s
-from cpsched_sim.whatif.window_replay import WindowResult
+from cpsched_sim.whatif.whatif_window import ROLES, WhatIfWindow
+from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowInvariants, WindowSchedule, in_use, real, waits_s
+from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 QUANTILES = tuple(range(0, 101, 2))
 MOST_POINTS = 400
@@ -31,7 +31,7 @@ MOST_POINTS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIfPlan:
+class WhatIfRequest:
     """The cases and options for one window."""
 
     twin: WhatIfCase
@@ -43,7 +43,7 @@ class WhatIfPlan:
 
 
 def find(
-    replays: ReplayRunner, plan: WhatIfPlan, resume: bool, progress: Callable[[float, int | None], None]
+    replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
     """Replay and return the findings. Raise `UnusableObject` where a replay fails; finished replays are stored."""
     window = replays.window
@@ -53,7 +53,9 @@ def find(
     twins = _run(replays, twin_tasks, resume, progress)
     really, twin = real(window), _by_mode(twin_tasks, twins)
     processors = twins[0].processors
-    facts = WindowFacts.of(window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)])
+    facts = WindowInvariants.of(
+        window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)]
+    )
     classes = groupings(window, processors[window.judged])
     found = described(window, plan)
     found["replays"] = len(twin_tasks)
@@ -63,7 +65,7 @@ def find(
     found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
     found["shares"] = {"real": usage_against_shares(facts, really), "twin": usage_against_shares(facts, twin[OPEN][0])}
     found["stranded"] = _stranded(facts, twins[0])
-    verdict = FidelityGrade(**found["fidelity"]["verdict"])
+    verdict = TwinFidelityGrade(**found["fidelity"]["verdict"])
     found["cases"], found["stopped"] = [], verdict.is_hopeless and not plan.anyway
     if plan.cases and not found["stopped"]:
         tasks = tasks_of(plan.cases, plan.seeds, plan.sessions)
@@ -77,14 +79,19 @@ def find(
 
 
 def _run(
-    replays: ReplayRunner, tasks: Sequence[ReplayTask], resume: bool, progress: Callable[[float, int | None], None]
-) -> list[WindowResult]:
+    replays: WindowReplayRunner,
+    tasks: Sequence[WhatIfReplayTask],
+    resume: bool,
+    progress: Callable[[float, int | None], None],
+) -> list[WindowReplayResult]:
     done = replays.finished(tasks) if resume else {}
     replays.run(tasks, done, progress)
     return [done[at] for at in range(len(tasks))]
 
 
-def _by_mode(tasks: Sequence[ReplayTask], replayed: Sequence[WindowResult]) -> dict[str, list[WindowSchedule]]:
+def _by_mode(
+    tasks: Sequence[WhatIfReplayTask], replayed: Sequence[WindowReplayResult]
+) -> dict[str, list[WindowSchedule]]:
     found: dict[str, list[WindowSchedule]] = {}
     for task, each in zip(tasks, replayed, strict=True):
         found.setdefault(task.mode, []).append(WindowSchedule.of(each))
@@ -92,13 +99,13 @@ def _by_mode(tasks: Sequence[ReplayTask], replayed: Sequence[WindowResult]) -> d
 
 
 def _case(
-    facts: WindowFacts, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
-    tasks: Sequence[ReplayTask], replayed: Mapping[int, WindowResult],
+    facts: WindowInvariants, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
+    tasks: Sequence[WhatIfReplayTask], replayed: Mapping[int, WindowReplayResult],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the findings of one case."""
     runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
     every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
-    mine = WindowFacts.of(facts.window, facts.blocks, facts.processors, every)
+    mine = WindowInvariants.of(facts.window, facts.blocks, facts.processors, every)
     classes = groupings(facts.window, facts.processors[facts.window.judged])
     left = int((facts.counted & ~mine.counted).sum())
     return {
@@ -115,7 +122,7 @@ def _case(
     }  # fmt: skip
 
 
-def _stranded(facts: WindowFacts, replayed: WindowResult) -> list[dict[str, Any]]:
+def _stranded(facts: WindowInvariants, replayed: WindowReplayResult) -> list[dict[str, Any]]:
     """By cause, return the share of all processors and GPUs that was empty while jobs waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
@@ -125,7 +132,7 @@ def _stranded(facts: WindowFacts, replayed: WindowResult) -> list[dict[str, Any]
     ]  # fmt: skip
 
 
-def described(window: WhatIfWindow, plan: WhatIfPlan) -> dict[str, Any]:
+def described(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]:
     """Describe what was replayed, on which system, and what was left out."""
     roles = Counter(window.role.tolist())
     nodes = sum(kind.count for kind in window.system.node_types.values())
@@ -146,7 +153,7 @@ def described(window: WhatIfWindow, plan: WhatIfPlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(facts: WindowFacts, made: WindowSchedule) -> dict[str, list[float]]:
+def _lines(facts: WindowInvariants, made: WindowSchedule) -> dict[str, list[float]]:
     """Return the data of plots: quantiles of waits, and queue and use over time."""
     hourly = in_use(facts, made)
     wait_s = waits_s(made, facts.counted)

@@ -13,7 +13,7 @@ import numpy as np
 from cpsched.model import IntArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.whatif.trace_window import WhatIfWindow
+from cpsched_sim.whatif.whatif_window import WhatIfWindow
 
 MOST_GROUPS = 25
 """Maximum number of classes of one kind; the rest form one class."""
@@ -26,7 +26,7 @@ WIDE_PART = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grouping:
+class JobClassification:
     """A kind of class: the class number of each judged job, and the names of the classes."""
 
     kind: str
@@ -34,7 +34,7 @@ class Grouping:
     names: tuple[str, ...]
 
 
-def groupings(window: WhatIfWindow, processors: IntArray) -> list[Grouping]:
+def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassification]:
     """Classify the judged jobs; kinds with only one class are left out.
 
     `processors` is the amount of the first resource of each judged job.
@@ -53,7 +53,7 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[Grouping]:
     return [grouping for grouping in found if len(grouping.names) > 1]
 
 
-def users_of(window: WhatIfWindow) -> Grouping:
+def users_of(window: WhatIfWindow) -> JobClassification:
     """Return the judged jobs by user."""
     judged = window.judged.tolist()
     return _grouped("user", (item.job.user for item, is_in in zip(window.jobs, judged, strict=True) if is_in), 10**6)
@@ -64,7 +64,7 @@ def processors_of(window: WhatIfWindow) -> int:
     return int(System(window.system, window.header).cluster.capacity[:, 0].sum())
 
 
-def _grouped(kind: str, names: Iterable[str], most: int) -> Grouping:
+def _grouped(kind: str, names: Iterable[str], most: int) -> JobClassification:
     each = [name or UNKNOWN for name in names]
     order = [name for name, _ in Counter(each).most_common()]
     if kind in ("size", "length", "hour of the week"):
@@ -72,7 +72,7 @@ def _grouped(kind: str, names: Iterable[str], most: int) -> Grouping:
     kept = order[: most - 1] if len(order) > most else order
     number = {name: at for at, name in enumerate(kept)}
     shown = (*kept, OTHERS) if len(order) > most else tuple(kept)
-    return Grouping(kind, np.array([number.get(name, len(kept)) for name in each], np.int64), tuple(shown))
+    return JobClassification(kind, np.array([number.get(name, len(kept)) for name in each], np.int64), tuple(shown))
 
 
 def _size(processors: int, machine: int) -> str:

@@ -22,8 +22,8 @@ from cpsched.errors import InvalidValue, require
 from cpsched.formatting import many
 from cpsched.model import IntArray, Snapshot
 from cpsched.parsing.slurm_limits import parse_key_values
-from cpsched.site.admission import QueueLimits
-from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimits, LimitCheck, LimitSubject
+from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimitAttributes, JobLimitChecks, LimitCheck
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_lines import lines_of
@@ -42,7 +42,7 @@ Totals = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Licences:
+class WindowLicences:
     """The licences that the jobs of a window request, by index of the job, and their totals.
 
     `asked` omits jobs that request none; `totals` omits licences that no job requests.
@@ -52,7 +52,7 @@ class Licences:
     totals: Totals = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> Licences:
+    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> WindowLicences:
         """Return the requested licences, with the totals that apply to them."""
         wanted = {name.lower() for licences in asked.values() for name, _ in licences}
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
@@ -151,7 +151,7 @@ def _most_at_once(held: Iterable[tuple[int, int, Amounts]]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------ in a replay
 
 
-def with_licences(claim: LimitSubject, licences: Amounts) -> LimitSubject:
+def with_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
     """Add the job's licences as trackable resources, which limits of QOS and associations may name."""
     return claim._replace(tres=(*claim.tres, *((f"{TRES}{name}", amount) for name, amount in licences)))
 
@@ -170,7 +170,7 @@ class LicenceUsage:
     held: IntArray
 
     @classmethod
-    def of(cls, licences: Licences, jobs: int) -> LicenceUsage | None:
+    def of(cls, licences: WindowLicences, jobs: int) -> LicenceUsage | None:
         """Return the usage for `jobs` jobs, or None if no job requests a licence with a known total."""
         if not licences.totals:
             return None
@@ -195,7 +195,7 @@ class LicenceUsage:
         """Return whether the free licences suffice for a job."""
         return bool((self.used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
-    def beside(self, limits: QueueLimits | None, snapshot: Snapshot) -> QueueLimits | None:
+    def beside(self, limits: QueueLimitStatus | None, snapshot: Snapshot) -> QueueLimitStatus | None:
         """Add the licences to the site's limits (None: no limits), if licences can be short."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.used(snapshot.running)
@@ -203,22 +203,22 @@ class LicenceUsage:
         enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
         if enough or not len(asking):
             return limits
-        limits = limits or QueueLimits()
+        limits = limits or QueueLimitStatus()
         known, first = limits.standings, len(limits.used)
         standings = {}
         if known:
             ids = [jobs[slot].id for slot in queue.tolist()]
             standings = {job_id: known[job_id] for job_id in ids if job_id in known}
-        made: dict[tuple[int, int], JobLimits] = {}
+        made: dict[tuple[int, int], JobLimitChecks] = {}
         for slot, kind in zip(queue[asking].tolist(), kinds[asking].tolist(), strict=True):
             before = standings.get(jobs[slot].id, NO_JOB_LIMITS)
             key = id(before), kind
             if key not in made:
                 made[key] = self._with_row(before, kind, first)
             standings[jobs[slot].id] = made[key]
-        return QueueLimits(standings, (*limits.used, *used.tolist()))
+        return QueueLimitStatus(standings, (*limits.used, *used.tolist()))
 
-    def _with_row(self, before: JobLimits, kind: int, first: int) -> JobLimits:
+    def _with_row(self, before: JobLimitChecks, kind: int, first: int) -> JobLimitChecks:
         """Add the licences of a kind of job to its limits; their counters begin at `first`."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (

@@ -16,24 +16,24 @@ import numpy as np
 from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.keys import code_identity, key_of, plugins_of
-from cpsched_sim.experiments.runner import Failed, Processes, Tell, run_all
-from cpsched_sim.files import sha256_of, write_atomically
-from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.experiments.result_keys import code_identity, key_of, plugins_of
+from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_all
+from cpsched_sim.file_io import sha256_of, write_atomically
+from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.watchdog import LIMIT_S
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN
 from cpsched_sim.whatif.stranded_capacity import CAUSES
-from cpsched_sim.whatif.trace_window import WhatIfWindow
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.window_replay import WindowResult, replay_window
+from cpsched_sim.whatif.whatif_window import WhatIfWindow
+from cpsched_sim.whatif.window_replay import WindowReplayResult, replay_window
 
 REPLAYS = "replays"
 COLUMNS = ("arrival_s", "start_s", "end_s", "processors")
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayTask:
+class WhatIfReplayTask:
     """One replay: a case, a seed and a model of users."""
 
     case: WhatIfCase
@@ -59,18 +59,18 @@ class ReplayTask:
         return key_of(self.words(digests))
 
 
-def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[ReplayTask]:
+def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[WhatIfReplayTask]:
     """Return every case open with each seed, and half-closed with the first."""
     found = []
     for case in cases:
         specs = case.seeds(seeds)
-        found += [ReplayTask(case, spec, OPEN) for spec in specs]
-        found += [ReplayTask(case, specs[0], HALF_CLOSED)] if sessions else []
+        found += [WhatIfReplayTask(case, spec, OPEN) for spec in specs]
+        found += [WhatIfReplayTask(case, specs[0], HALF_CLOSED)] if sessions else []
     return found
 
 
 @dataclass(slots=True)
-class ReplayRunner:
+class WindowReplayRunner:
     """Replays of one window into a folder. `digests` are the digests of their common inputs."""
 
     window: WhatIfWindow
@@ -79,23 +79,26 @@ class ReplayRunner:
     processes: int = 2
     limit_s: float = LIMIT_S
 
-    def path(self, task: ReplayTask) -> Path:
+    def path(self, task: WhatIfReplayTask) -> Path:
         """Return the path of a task's schedule."""
         return self.out / REPLAYS / f"{task.digest(self.digests)}.npz"
 
-    def finished(self, tasks: Sequence[ReplayTask]) -> dict[int, WindowResult]:
+    def finished(self, tasks: Sequence[WhatIfReplayTask]) -> dict[int, WindowReplayResult]:
         """Return the results stored by an earlier run, by index."""
         found = {at: _read(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
         return {at: replayed for at, replayed in found.items() if replayed is not None}
 
     def run(
-        self, tasks: Sequence[ReplayTask], done: dict[int, WindowResult], progress: Callable[[float, int | None], None]
+        self,
+        tasks: Sequence[WhatIfReplayTask],
+        done: dict[int, WindowReplayResult],
+        progress: Callable[[float, int | None], None],
     ) -> None:
         """Replay the tasks missing from `done` and add them. Raise `InputError` if one fails; the others are stored."""
         failed: list[str] = []
 
-        def finished(at: int, replayed: WindowResult | Failed) -> None:
-            if isinstance(replayed, Failed):
+        def finished(at: int, replayed: WindowReplayResult | TaskFailure) -> None:
+            if isinstance(replayed, TaskFailure):
                 failed.append(f"{tasks[at].case.name}: {replayed}")
             else:
                 write_atomically(self.path(tasks[at]), _packed(replayed))
@@ -106,12 +109,14 @@ class ReplayRunner:
             with kept.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
             todo = {at: (kept, task) for at, task in enumerate(tasks) if at not in done}
-            run_all(_replay_one, todo, Processes(self.processes, self.limit_s), finished, progress, len(done))
+            run_all(
+                _replay_one, todo, LocalProcessExecutor(self.processes, self.limit_s), finished, progress, len(done)
+            )
         if failed:
             raise InputError(f"{len(failed)} of {len(tasks)} replays failed: {failed[0]}")
 
 
-def _replay_one(given: tuple[Path, ReplayTask], tell: Tell) -> WindowResult:
+def _replay_one(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> WindowReplayResult:
     """Run one task in a worker process."""
     kept, task = given
     with gc_paused(), kept.open("rb") as file:
@@ -119,11 +124,11 @@ def _replay_one(given: tuple[Path, ReplayTask], tell: Tell) -> WindowResult:
         window = task.case.applied(window)
     gc.freeze()  # this process does nothing else
     tell()
-    policy = ReplaySetup(task.spec).build(window.jobs)
+    policy = ReplayPolicySetup(task.spec).build(window.jobs)
     return replay_window(window, policy, task.mode == HALF_CLOSED, tell, task.case.pace)
 
 
-def _packed(replayed: WindowResult) -> bytes:
+def _packed(replayed: WindowReplayResult) -> bytes:
     columns = {name: getattr(replayed, name) for name in COLUMNS}
     facts = np.array([replayed.rounds, replayed.cpu_s, replayed.late_fixed], np.float64)
     file = io.BytesIO()
@@ -131,7 +136,7 @@ def _packed(replayed: WindowResult) -> bytes:
     return file.getvalue()
 
 
-def _read(path: Path, jobs: int) -> WindowResult | None:
+def _read(path: Path, jobs: int) -> WindowReplayResult | None:
     """Return a stored schedule, or None if it is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
@@ -145,4 +150,4 @@ def _read(path: Path, jobs: int) -> WindowResult | None:
     if empty.shape != (2, len(CAUSES)):
         return None
     arrival_s, start_s, end_s, processors = columns
-    return WindowResult(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), empty)
+    return WindowReplayResult(arrival_s, start_s, end_s, processors, int(rounds), cpu_s, int(late), empty)

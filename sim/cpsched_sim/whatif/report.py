@@ -8,7 +8,15 @@ from functools import partial
 from typing import Any
 
 from cpsched.formatting import many, measured, signed, signed_range, span
-from cpsched_sim.document import Block, Heading, Items, Picture, Table, Text, markdown
+from cpsched_sim.document import (
+    ReportBlock,
+    ReportFigure,
+    ReportHeading,
+    ReportList,
+    ReportParagraph,
+    ReportTable,
+    markdown,
+)
 from cpsched_sim.errors import quote_value
 from cpsched_sim.report import weekly_charts
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
@@ -30,7 +38,7 @@ def short(found: Found) -> str:
     return markdown(title(found), _first(found))
 
 
-def blocks(found: Found) -> Iterator[Block]:
+def blocks(found: Found) -> Iterator[ReportBlock]:
     """All parts."""
     yield from _first(found)
     yield from _fidelity(found)
@@ -38,17 +46,17 @@ def blocks(found: Found) -> Iterator[Block]:
     yield from _shares(found)
     yield from _stranded(found)
     for at, case in enumerate(found["cases"]):
-        yield Heading(_cap(quote_value(case["name"])))
+        yield ReportHeading(_cap(quote_value(case["name"])))
         yield from _case(case, at)
     yield from _facts(found)
 
 
-def _first(found: Found) -> Iterator[Block]:
+def _first(found: Found) -> Iterator[ReportBlock]:
     """Yield the sentences, the mean waits of all cases relative to the twin's, and the twin's own error."""
-    yield from (Text(sentence, "said") for sentence in found["sentences"])
+    yield from (ReportParagraph(sentence, "said") for sentence in found["sentences"])
     rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
     if rows:
-        numbers = Table("", ("case", "mean wait", "twin's", *_DIFFERS, "significant?"), [
+        numbers = ReportTable("", ("case", "mean wait", "twin's", *_DIFFERS, "significant?"), [
             [quote_value(name), measured(row["case"], "s"), measured(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]  # noqa: E501
             for name, row in rows])  # fmt: skip
         drawn = [(quote_value(name, 30), row) for name, row in rows if row["interval"] is not None]
@@ -57,7 +65,7 @@ def _first(found: Found) -> Iterator[Block]:
         yield _dots(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
     near = found["fidelity"]
     grade = near["verdict"]["grade"]
-    yield Text(
+    yield ReportParagraph(
         f"{_cap(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
         f"{span(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
         f"{near['use_off']:.1%}.",
@@ -65,31 +73,31 @@ def _first(found: Found) -> Iterator[Block]:
     )  # fmt: skip
 
 
-def _fidelity(found: Found) -> Iterator[Block]:
+def _fidelity(found: Found) -> Iterator[ReportBlock]:
     near = found["fidelity"]
-    yield Heading("Fidelity of the twin")
-    yield Table("Figures", ("figure", "real", "twin", "off by"), [
+    yield ReportHeading("Fidelity of the twin")
+    yield ReportTable("Figures", ("figure", "real", "twin", "off by"), [
         [row["name"], *(measured(row[each], row["unit"]) for each in ("real", "twin")), signed(row["off"], row["unit"])]
         for row in near["figures"]])  # fmt: skip
-    yield Table("By class, mean waits", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
+    yield ReportTable("By class, mean waits", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
         [_class(row), f"{row['jobs']:,}", span(row["real_mean_wait_s"]), span(row["twin_mean_wait_s"]),
          signed(row["difference_s"], "s"), signed_range(row["difference_interval_s"], "s"),
          f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
     if near["use_together"] is not None:
         together = f"Real and replayed use, hour by hour, have a correlation of {near['use_together']:.2f}."
-        yield Text(together, "quiet")
+        yield ReportParagraph(together, "quiet")
 
 
-def _over_time(found: Found) -> Iterator[Block]:
+def _over_time(found: Found) -> Iterator[ReportBlock]:
     names = {"real": found["lines"]["real"], "twin": found["lines"]["twin"]}
     names |= {quote_value(case["name"], 30): case["lines"] for case in found["cases"]}
     spread = {name: ([max(0.0, s) for s in each["wait_quantiles_s"]], [float(q) for q in QUANTILES])
               for name, each in names.items()}  # fmt: skip
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
-    yield Heading("Waits, queue and use")
-    yield Picture(
+    yield ReportHeading("Waits, queue and use")
+    yield ReportFigure(
         lambda: weekly_charts.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
-        Table("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
+        ReportTable("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
               [[name, *(span(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),
     )  # fmt: skip
     begin, end = (datetime.fromisoformat(found["window"][name]) for name in ("from", "to"))
@@ -103,10 +111,12 @@ def _over_time(found: Found) -> Iterator[Block]:
             [name, f"{sum(each) / max(1, len(each)):.1f}", f"{max(each, default=0.0):.1f}"]
             for name, each in values.items()
         ]
-        yield Picture(partial(weekly_charts.lines, series, "day", up, key), Table(_cap(up), ("", "mean", "most"), rows))
+        yield ReportFigure(
+            partial(weekly_charts.lines, series, "day", up, key), ReportTable(_cap(up), ("", "mean", "most"), rows)
+        )
 
 
-def _shares(found: Found) -> Iterator[Block]:
+def _shares(found: Found) -> Iterator[ReportBlock]:
     """Yield each account's share, due use and real use; the last row is the distance."""
     twin = found["shares"]["twin"]
     if twin is None:
@@ -119,12 +129,12 @@ def _shares(found: Found) -> Iterator[Block]:
          *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MOST_ACCOUNTS]
     ]  # fmt: skip
     apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
-    yield Heading("Use compared with shares")
+    yield ReportHeading("Use compared with shares")
     heads = _with_cases(found, "account", "share", "due, by the twin", "real")
-    yield Table("Share of all use in the window", heads, [*rows, ["use outside the shares due", "", "", *apart]])
+    yield ReportTable("Share of all use in the window", heads, [*rows, ["use outside the shares due", "", "", *apart]])
 
 
-def _stranded(found: Found) -> Iterator[Block]:
+def _stranded(found: Found) -> Iterator[ReportBlock]:
     """Yield the share of the machine that was empty while jobs waited, by cause; causes with none are left out."""
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
@@ -132,20 +142,22 @@ def _stranded(found: Found) -> Iterator[Block]:
         for each in zip(*every, strict=True)
         if any(row["part"] > 0 for row in each)
     ]
-    yield Heading("Capacity empty while jobs waited")
+    yield ReportHeading("Capacity empty while jobs waited")
     if rows:
-        yield Table("Share of the machine, sampled hourly", _with_cases(found, "what", "why"), rows)
+        yield ReportTable("Share of the machine, sampled hourly", _with_cases(found, "what", "why"), rows)
     else:
-        yield Text("No hourly sample has waiting jobs and empty capacity.")
+        yield ReportParagraph("No hourly sample has waiting jobs and empty capacity.")
 
 
-def _case(case: Found, at: int) -> Iterator[Block]:
+def _case(case: Found, at: int) -> Iterator[ReportBlock]:
     if case["never_started"]:
-        yield Text(f"{many(case['never_started'], 'job')} started in the twin but never in this case: not counted.")
-    yield Table("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "significant?"), [
+        yield ReportParagraph(
+            f"{many(case['never_started'], 'job')} started in the twin but never in this case: not counted."
+        )
+    yield ReportTable("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "significant?"), [
         [row["name"], *(measured(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),
          signed(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
-    classes = Table("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
+    classes = ReportTable("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
         [_class(row), f"{row['jobs']:,}", span(row["twin_mean_wait_s"]), span(row["case_mean_wait_s"]),
          *_differs(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
     drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
@@ -156,22 +168,22 @@ def _case(case: Found, at: int) -> Iterator[Block]:
     yield classes
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
-        yield Table("Users with the largest increase in wait", ("user", "jobs", "twin", "here", "longer in all"), [
+        yield ReportTable("Users with the largest increase in wait", ("user", "jobs", "twin", "here", "longer in all"), [  # noqa: E501
             [quote_value(row["user"]), f"{row['jobs']:,}", *(span(row[each]) for each in times)]
             for row in case["losers"]])  # fmt: skip
 
 
-def _facts(found: Found) -> Iterator[Block]:
-    yield Heading("What was and was not replayed")
-    yield Table("Settings", ("what", "of it"), list(_settings(found)))
+def _facts(found: Found) -> Iterator[ReportBlock]:
+    yield ReportHeading("What was and was not replayed")
+    yield ReportTable("Settings", ("what", "of it"), list(_settings(found)))
     if found["cases"]:
-        yield Table("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), [
+        yield ReportTable("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), [
             [quote_value(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _pairs(case["settings"]),
              _pairs(case["changes"]), str(case["seeds"])] for case in found["cases"]])  # fmt: skip
     if found["left_out"]:
-        yield Table("Not replayed", ("reason", "jobs"), [[why, f"{n:,}"] for why, n in found["left_out"].items()])
+        yield ReportTable("Not replayed", ("reason", "jobs"), [[why, f"{n:,}"] for why, n in found["left_out"].items()])
     if found["notes"]:
-        yield Items(found["notes"])
+        yield ReportList(found["notes"])
 
 
 def _settings(found: Found) -> Rows:
@@ -196,9 +208,9 @@ def _settings(found: Found) -> Rows:
 
 
 def _dots(
-    rows: Sequence[tuple[str, Found]], label: str, numbers: Table | None, name: str, band_s: float = 0.0,
+    rows: Sequence[tuple[str, Found]], label: str, numbers: ReportTable | None, name: str, band_s: float = 0.0,
     is_open: bool = False,
-) -> Picture:  # fmt: skip
+) -> ReportFigure:  # fmt: skip
     """Differences with their intervals, in a unit that suits them; the label names it."""
     most = max(band_s, *(abs(each) for _, row in rows for each in row["interval"]))
     unit_s, unit = (1, "s") if most < 300 else (60, "min") if most < 3 * 3600 else (3600, "h")
@@ -206,7 +218,7 @@ def _dots(
         (each, row["difference"] / unit_s, row["interval"][0] / unit_s, row["interval"][1] / unit_s)
         for each, row in rows
     ]
-    return Picture(lambda: weekly_charts.dots(dots, label.format(unit), band_s / unit_s, name), numbers, is_open)
+    return ReportFigure(lambda: weekly_charts.dots(dots, label.format(unit), band_s / unit_s, name), numbers, is_open)
 
 
 def _differs(row: Found, unit: str) -> tuple[str, str]:

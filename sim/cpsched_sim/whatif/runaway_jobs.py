@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
-from cpsched_sim.whatif.job_history import RecordedHistory, UnfinishedJobRecord, UnfinishedSacctReader
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
+from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctHistoryReader, UnfinishedJobRecord
 
 HOUR_S, DAY_S = 3_600, 86_400
 LONGEST_WAIT_S = 30 * DAY_S
@@ -21,7 +21,7 @@ OVER_WAIT = "runaway job: waiting far longer than any job did"
 OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
 
 
-def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, str]:
+def runaways(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
     """Return why each runaway job, by number, cannot be unfinished; `system` is None if nodes are only guessed."""
     last_s = history.last_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
@@ -40,7 +40,7 @@ def runaways(history: RecordedHistory, system: SystemFile | None) -> dict[int, s
         most = max(kind.each.get(name, 0) for kind in system.node_types.values())
         run = [job for job in history.open if job.start_s is not None and job.id not in found and job.nodes]
         found |= {job.id: OVER_NODE for job in run if _has_no_room(job, history.ran, name, most)}
-    advice = OF_SLURM if isinstance(history.reader, UnfinishedSacctReader) else ""
+    advice = OF_SLURM if isinstance(history.reader, SacctHistoryReader) else ""
     return {id: why + advice for id, why in found.items()}
 
 
@@ -60,7 +60,7 @@ def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str
 
 def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
     """Return the minimum amount of a resource that a job had on each of its nodes."""
-    if not isinstance(job.ask, NodeRequest):
+    if not isinstance(job.ask, UnitsRequest):
         return 0
     return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(expand_if_valid(job.nodes)))
 

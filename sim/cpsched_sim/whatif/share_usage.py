@@ -9,11 +9,11 @@ import numpy as np
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
 from cpsched_sim.site.fairness import WINDOW_S, AccountUsage, account_usage, shares_of
-from cpsched_sim.whatif.trace_window import OUTAGE
-from cpsched_sim.whatif.window_metrics import WindowFacts, WindowSchedule
+from cpsched_sim.whatif.whatif_window import OUTAGE
+from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule
 
 
-def usage_against_shares(facts: WindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
+def usage_against_shares(facts: WindowInvariants, made: WindowSchedule) -> dict[str, Any] | None:
     """Return each account's part of all use in the window and the distance from shares; None without shares.
 
     As in `account_usage`, each day's use is divided by shares among the accounts whose jobs could have used it. The

@@ -22,7 +22,7 @@ import yaml
 from cpsched.errors import require
 from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.files import require_writable_folder, write_atomically
+from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.systems.slurm_queries import command_output
 from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_s
 
@@ -71,7 +71,7 @@ Ask = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class SlurmCollectionResult:
     """What was collected: lines by file, and the tables that are missing."""
 
     lines: Mapping[str, int]
@@ -85,7 +85,7 @@ def slurm_output(command: str) -> str:
 
 def collect(
     days: float, out: Path, anonymous: bool = False, ask: Ask = slurm_output, now: datetime | None = None
-) -> Collected:
+) -> SlurmCollectionResult:
     """Collect the last `days` days from Slurm into `out`. Raise `InputError`, `InvalidValue`."""
     require(days > 0, "--days", days, "must be positive")
     require_writable_folder(out)
@@ -93,7 +93,7 @@ def collect(
         raise InputError(f"{out}: already has collected data: choose another folder")
     until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
     since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct takes no fractions
-    people = Pseudonyms("u")
+    people = PseudonymTable("u")
     files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
     lacking: dict[str, str] = {}
     of = ""
@@ -119,14 +119,14 @@ def collect(
         "anonymous": anonymous, "lines": lines, "lacking": lacking,
     }  # fmt: skip
     write_atomically(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-    return Collected(lines, lacking)
+    return SlurmCollectionResult(lines, lacking)
 
 
-def _accounting(since: datetime, until: datetime, ask: Ask, people: Pseudonyms | None) -> str:
+def _accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
     """Return the accounting of all days. A job in two days occurs twice; the reader counts it once."""
     between, wanted = f"|{token_hex(8)}|", FORMAT.split(",")
     jobs: dict[str, None] = {}
-    works, begin = Pseudonyms("j"), since
+    works, begin = PseudonymTable("j"), since
     while begin < until:
         end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
         said = ask(SACCT.format(between=between, since=begin.isoformat(), until=end.isoformat()))
@@ -178,7 +178,7 @@ def _table(text: str) -> Iterator[dict[str, str]]:
     return csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
 
 
-class Pseudonyms:
+class PseudonymTable:
     """Replace names by numbers, in the order in which they occur."""
 
     def __init__(self, prefix: str) -> None:
@@ -190,7 +190,7 @@ class Pseudonyms:
         return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
 
 
-def pseudonymize(name: str, text: str, people: Pseudonyms) -> str:
+def pseudonymize(name: str, text: str, people: PseudonymTable) -> str:
     """Return a file with pseudonyms for users and without free text."""
     if name == CONFIG:
         return "".join(f"{line}\n" for line in text.split("\n") if KEPT_OF_CONFIG.match(line))

@@ -30,7 +30,7 @@ HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RanSchedule:
+class PlacedSchedule:
     """A schedule with its placements; columns are int64[J].
 
     `left_s` is when a job stopped waiting, by start or cancellation. Placements are those of `Schedule`.
@@ -47,7 +47,7 @@ class RanSchedule:
 
 
 def stranded(
-    cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: RanSchedule, from_s: int, to_s: int
+    cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: PlacedSchedule, from_s: int, to_s: int
 ) -> FloatArray:
     """Return the mean processors and GPUs empty while jobs waited, by cause: float64[2, len(CAUSES)].
 
@@ -91,7 +91,7 @@ class _Asked:
 
 
 def _free(
-    cluster: Cluster, asked: _Asked, kind: IntArray, away: BoolArray, ran: RanSchedule, active: IntArray
+    cluster: Cluster, asked: _Asked, kind: IntArray, away: BoolArray, ran: PlacedSchedule, active: IntArray
 ) -> tuple[IntArray, BoolArray]:
     """Return the free amounts of each node, int64[N, R], and which nodes were unavailable."""
     count = ran.place_count[active]

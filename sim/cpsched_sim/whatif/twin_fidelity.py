@@ -9,10 +9,10 @@ import numpy as np
 
 from cpsched.formatting import span
 from cpsched_sim.experiments.statistics import FloatArray, finite, interval
-from cpsched_sim.whatif.job_classes import Grouping
+from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
-    WindowFacts,
+    WindowInvariants,
     WindowSchedule,
     in_use,
     waits_s,
@@ -32,7 +32,7 @@ USE_OFF = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class FidelityGrade:
+class TwinFidelityGrade:
     """A grade and its reason, as a sentence."""
 
     grade: str
@@ -45,7 +45,7 @@ class FidelityGrade:
 
 
 def fidelity(
-    facts: WindowFacts, real: WindowSchedule, twin: WindowSchedule, groupings: list[Grouping]
+    facts: WindowInvariants, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
     """Compare the twin with the real starts: in all, by class and by hour. Return plain values for JSON."""
     counted, block, blocks = facts.counted, facts.block, facts.blocks
@@ -81,7 +81,7 @@ def fidelity(
     }  # fmt: skip
 
 
-def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> FidelityGrade:
+def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> TwinFidelityGrade:
     """Grade a twin whose mean wait is `twin_s` where the real one was `real_s`.
 
     `by_size_s` is the error of the mean wait by size class, averaged over all jobs: a twin that favours wide jobs at
@@ -89,17 +89,19 @@ def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0)
     """
     said = f"its mean wait is {span(twin_s)}, the real one was {span(real_s)}"
     if use_off > USE_OFF:
-        return FidelityGrade(HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it")
+        return TwinFidelityGrade(HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it")
     off_s = max(abs(twin_s - real_s), by_size_s)
     if off_s <= SMALL_S:
-        return FidelityGrade("good", f"{said}: less than a minute apart")
+        return TwinFidelityGrade("good", f"{said}: less than a minute apart")
     part = off_s / max(1e-9, min(real_s, twin_s))
     grade = next((name for most, name in GRADES if part <= most), HOPELESS)
-    return FidelityGrade(grade, f"{said}; by size of job it is {span(off_s)} off, {part:.0%} of the shorter of the two")
+    return TwinFidelityGrade(
+        grade, f"{said}; by size of job it is {span(off_s)} off, {part:.0%} of the shorter of the two"
+    )
 
 
 def _rows(
-    facts: WindowFacts, grouping: Grouping, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
+    facts: WindowInvariants, grouping: JobClassification, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.judged]]

@@ -31,13 +31,13 @@ from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, 
 from cpsched.formatting import many
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.errors import quote_value
-from cpsched_sim.files import read_json
+from cpsched_sim.file_io import read_json
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.whatif.decision_pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecidingPace
-from cpsched_sim.whatif.trace_window import WhatIfWindow, on_system
+from cpsched_sim.whatif.decision_pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecisionTiming
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, on_system
 
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
@@ -48,7 +48,7 @@ SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_we
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class SimulatedBridgeMode:
     """A mode of the bridge: its dispatcher and defaults, which a case may override.
 
     `beside_a_site` are the settings that the bridge adds if Slurm's priorities are known.
@@ -61,8 +61,10 @@ class Mode:
 
 
 MODES = {
-    "advise": Mode("advised", {"every_s": "30"}, {}, {SITE_WEIGHT: "1"}),
-    "control": Mode("lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}),
+    "advise": SimulatedBridgeMode("advised", {"every_s": "30"}, {}, {SITE_WEIGHT: "1"}),
+    "control": SimulatedBridgeMode(
+        "lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}
+    ),
 }
 """The bridge's defaults: `advise.every_s`, `cycle.interval_s`, and the measured lag of its starts."""
 
@@ -109,9 +111,9 @@ class WhatIfCase:
         return cls(" ".join(text.split()), spec, changes, mode)
 
     @property
-    def pace(self) -> DecidingPace:
+    def pace(self) -> DecisionTiming:
         """Return the pace given by the case, or else by its mode."""
-        return DecidingPace.of({**self._assumed, **self.changes})
+        return DecisionTiming.of({**self._assumed, **self.changes})
 
     @property
     def pace_in_words(self) -> str:
@@ -188,7 +190,7 @@ def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
     if paced and spec.dispatcher in BY_SLURM:
         rule = f"is for a bridge that starts jobs itself; under {spec.dispatcher} Slurm does, at its own pace"
         raise InvalidValue(paced[0], changes[paced[0]], rule)
-    DecidingPace.of(changes)
+    DecisionTiming.of(changes)
     if (count := changes.get("add-nodes")) is not None:
         require(count.isdecimal() and 0 < int(count) <= 10**6, "add-nodes", count, "must be a number from 1 on")
     if (part := changes.get("walltimes")) is not None:

@@ -16,19 +16,19 @@ from cpsched.formatting import many
 from cpsched.gc_pause import gc_paused
 from cpsched_sim.document import markdown, page
 from cpsched_sim.errors import InputError
-from cpsched_sim.files import require_writable_folder, sha256_of_all, write_atomically, write_table
+from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_table
 from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.result_files import created_note
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import load_system
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.whatif import report
-from cpsched_sim.whatif.collected_folder import CollectedFolder
-from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.whatif.accounting_history import read_history
+from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.licences import Totals
 from cpsched_sim.whatif.replay_tasks import REPLAYS
 from cpsched_sim.whatif.site_changes import changes
-from cpsched_sim.whatif.trace_window import Span, WhatIfWindow, system_of, window_of
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowOptions, system_of, window_of
 
 PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "system.yaml"
 TABLES = {"gains.csv": report.class_rows, "fidelity.csv": report.fidelity_rows, "losers.csv": report.loser_rows}
@@ -49,7 +49,7 @@ def check_new(out: Path, resume: bool) -> None:
 def read(
     source: Path,
     system: str | None,
-    span: Span,
+    span: WindowOptions,
     lenient: bool,
     format: str | None,
     dialect: TraceDialect,
@@ -62,10 +62,10 @@ def read(
     `earlier` is a folder of the same site collected before; changes since are noted. `totals` are the numbers of
     licences and override those of the folder.
     """
-    folder = CollectedFolder.at(source)
+    folder = SlurmCollectionFolder.at(source)
     with gc_paused():
         if folder is not None:
-            before = CollectedFolder.of(earlier) if earlier is not None else None
+            before = SlurmCollectionFolder.of(earlier) if earlier is not None else None
             return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})
         require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
         history = read_history(source, lenient, format, dialect)
@@ -75,8 +75,8 @@ def read(
 
 
 def _read_folder(
-    folder: CollectedFolder, system: str | None, span: Span, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
-    earlier: CollectedFolder | None, totals: Totals,
+    folder: SlurmCollectionFolder, system: str | None, span: WindowOptions, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
+    earlier: SlurmCollectionFolder | None, totals: Totals,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
     """Read a collected folder: its nodes, its outages and the site's time zone."""
     require(not dialect.zone, "--zone", dialect.zone, "must not be set: collected times are in UTC")
@@ -94,7 +94,9 @@ def _read_folder(
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
 
 
-def _unlike(folder: CollectedFolder, earlier: CollectedFolder | None, window: WhatIfWindow) -> Iterator[str]:
+def _unlike(
+    folder: SlurmCollectionFolder, earlier: SlurmCollectionFolder | None, window: WhatIfWindow
+) -> Iterator[str]:
     """Yield what may have differed during the window from the time of the collection."""
     if earlier is None:
         booted_s = folder.booted_s

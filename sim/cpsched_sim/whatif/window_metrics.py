@@ -13,8 +13,8 @@ from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.job_classes import WIDE_PART
-from cpsched_sim.whatif.trace_window import HOUR_S, OUTAGE, WhatIfWindow
-from cpsched_sim.whatif.window_replay import WindowResult
+from cpsched_sim.whatif.whatif_window import HOUR_S, OUTAGE, WhatIfWindow
+from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 LONG_WAIT_S = 3600
 
@@ -53,13 +53,13 @@ class WindowSchedule:
     end_s: IntArray
 
     @classmethod
-    def of(cls, replayed: WindowResult) -> WindowSchedule:
+    def of(cls, replayed: WindowReplayResult) -> WindowSchedule:
         """Return the schedule of a replay."""
         return cls(replayed.arrival_s, replayed.start_s, replayed.end_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowFacts:
+class WindowInvariants:
     """Facts common to all schedules of a window. Columns are int64[J] over all jobs, except `counted`."""
 
     window: WhatIfWindow
@@ -75,7 +75,7 @@ class WindowFacts:
     @classmethod
     def of(
         cls, window: WhatIfWindow, blocks: BlockBootstrap, processors: IntArray, schedules: list[WindowSchedule]
-    ) -> WindowFacts:
+    ) -> WindowInvariants:
         """Return the facts of a window, and which of its jobs started in all `schedules`."""
         counted = window.judged.copy()
         for each in schedules:
@@ -87,7 +87,7 @@ class WindowFacts:
         wide = processors >= max(2, WIDE_PART * machine)
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
-    def on(self, window: WhatIfWindow) -> WindowFacts:
+    def on(self, window: WhatIfWindow) -> WindowInvariants:
         """Return the same jobs on another window's machine; wide jobs stay wide."""
         machine, machine_gpus = _sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
@@ -126,7 +126,7 @@ def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
     return found
 
 
-def window_metrics_of(facts: WindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
+def window_metrics_of(facts: WindowInvariants, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
     """Return the figures in the order of `WINDOW_METRICS`, each observed and in every draw of blocks."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block
     wait_s = waits_s(made, counted)
@@ -158,7 +158,7 @@ def window_metrics_of(facts: WindowFacts, made: WindowSchedule) -> list[tuple[fl
     ]
 
 
-def _of_hours(facts: WindowFacts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
+def _of_hours(facts: WindowInvariants, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
     """Return a percentage of the machine from its hourly values."""
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
@@ -170,7 +170,7 @@ def _of_hours(facts: WindowFacts, hourly: FloatArray, of: int) -> tuple[float, F
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hourly:
+class HourlyUtilization:
     """Means over the hours of a window, float64[hours]."""
 
     used: FloatArray
@@ -181,7 +181,7 @@ class Hourly:
     """Waiting jobs."""
 
 
-def in_use(facts: WindowFacts, made: WindowSchedule) -> Hourly:
+def in_use(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtilization:
     """Return use and queue by hour."""
     window = facts.window
     ran, is_job = made.start_s != NEVER, window.role != OUTAGE
@@ -197,7 +197,7 @@ def in_use(facts: WindowFacts, made: WindowSchedule) -> Hourly:
     one = np.ones(len(ran), np.int64)
     waiting = _line(made.arrival_s[is_job], left_s[is_job], one[is_job])
     waiting_gpus = _line(made.arrival_s[wants_gpus], left_s[wants_gpus], one[wants_gpus])
-    return Hourly(
+    return HourlyUtilization(
         _means(used, edges),
         _means(_empty(taken, waiting, facts.machine), edges),
         _means(_empty(taken_gpus, waiting_gpus, facts.machine_gpus), edges),

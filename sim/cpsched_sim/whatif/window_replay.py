@@ -21,30 +21,30 @@ from cpsched.errors import PolicyError
 from cpsched.feasibility import free_units_by_node
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
 from cpsched.policy import Policy
-from cpsched.site.admission import QueueLimits
+from cpsched.site.admission import QueueLimitStatus
 from cpsched_sim.cluster import cluster_events, replay_clock
 from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
-from cpsched_sim.cluster.replay import Progress, Replay, Schedule
+from cpsched_sim.cluster.replay import Progress, Schedule, TraceReplay
 from cpsched_sim.cluster.simulated_cluster import view_of
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.whatif.decision_pace import DecidingPace, StartDelays
+from cpsched_sim.whatif.decision_pace import DecisionTiming, StartLagSequence
 from cpsched_sim.whatif.licences import LicenceUsage, with_licences
-from cpsched_sim.whatif.stranded_capacity import RanSchedule, stranded
-from cpsched_sim.whatif.trace_window import OUTAGE, WhatIfWindow
+from cpsched_sim.whatif.stranded_capacity import PlacedSchedule, stranded
+from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
 THINK_S = 1200
 """The longest pause within a session: 20 minutes, where the think times of eleven traces show a break (Zilber, Amit,
 Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
 
-EVENTS = DecidingPace()
+EVENTS = DecisionTiming()
 """A round in each second with an event; starts take effect at once."""
 
 _LEAVES, _BEGINS, _ARRIVES = range(3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowResult:
+class WindowReplayResult:
     """The replayed times of a window; int64[J] in its order. Half-closed replays shift `arrival_s`.
 
     Jobs hold their nodes from the round that starts them; `start_s` is later by the lag of that start. `late_fixed`
@@ -88,14 +88,14 @@ def replay_window(
     policy: Policy,
     half_closed: bool = False,
     progress: Progress | None = None,
-    pace: DecidingPace = EVENTS,
-) -> WindowResult:
+    pace: DecisionTiming = EVENTS,
+) -> WindowReplayResult:
     """Replay a window at a pace, with its site's policy if it has one. Raise `PolicyError`."""
     run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
     start_s = np.where(schedule.start_s != NEVER, schedule.start_s + run.lag_s, NEVER)
-    return WindowResult(
+    return WindowReplayResult(
         arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
         int(run.late_fixed), _stranded(window, run, arrival_s, schedule),
     )  # fmt: skip
@@ -104,7 +104,7 @@ def replay_window(
 def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
     """Return the stranded capacity of a schedule."""
     waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
-    ran = RanSchedule(
+    ran = PlacedSchedule(
         arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
         schedule.place_at, schedule.place_count, schedule.place_node, schedule.place_units,
     )  # fmt: skip
@@ -112,7 +112,7 @@ def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, sch
     return stranded(run.state.cluster, requests, window.role == OUTAGE, ran, window.from_s, window.to_s)
 
 
-class _WindowReplay(Replay):
+class _WindowReplay(TraceReplay):
     """A replay with running jobs at its begin and a calendar of fixed events.
 
     Jobs with a fixed start are placed before each decision, in order of arrival, where they fit; until then they stay
@@ -123,7 +123,7 @@ class _WindowReplay(Replay):
 
     def __init__(
         self, window: WhatIfWindow, policy: Policy, after: Mapping[int, list[tuple[int, int]]], progress: Progress | None,  # noqa: E501
-        pace: DecidingPace,
+        pace: DecisionTiming,
     ) -> None:  # fmt: skip
         cluster = System(window.system, window.header).cluster
         super().__init__(window.jobs, cluster, policy, None, progress, window.site, strict=True)
@@ -133,7 +133,7 @@ class _WindowReplay(Replay):
                 self.site.claims[at] = with_licences(self.site.claims[at], licences)
         self.window, self.after = window, after
         self.interval_s = pace.interval_s
-        self.lags, self.lag_s = StartDelays(pace.lag_s), np.zeros(self.total, np.int64)
+        self.lags, self.lag_s = StartLagSequence(pace.lag_s), np.zeros(self.total, np.int64)
         self.calendar: list[tuple[int, int, int]] = []
         self.to_begin: list[int] = []
         self.late_fixed = 0
@@ -284,7 +284,7 @@ class _WindowReplay(Replay):
         return self.licences is None or self.licences.has_room(at, view_of(site.running)[: site.active])
 
     @override
-    def within(self, limits: QueueLimits | None, snapshot: Snapshot, need: Need) -> Decision:
+    def within(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
         """Decide, with at most the available licences in use."""
         limits = self.licences.beside(limits, snapshot) if self.licences is not None else limits
         return super().within(limits, snapshot, need)

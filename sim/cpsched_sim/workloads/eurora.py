@@ -32,7 +32,7 @@ from cpsched.errors import require
 from cpsched.metrics import FloatArray
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 RESOURCES = ("cores", "memory_mib", "gpus", "mics")
 JOBS_PER_DAY = 372_321 / 304.4
@@ -151,7 +151,7 @@ def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
     horizon_s = int(days * _DAY_S)
     regimes = _all_regimes(rng, max(1, round(count)))
     users, queues = _Users(rng), _Queues()
-    rows: list[tuple[int, int, int, NodeRequest, str, str, str]] = []
+    rows: list[tuple[int, int, int, UnitsRequest, str, str, str]] = []
     for start_s, regime in zip(_starts_s(rng, len(regimes), horizon_s), regimes, strict=True):
         application, is_new = users.choose(regime.jobs)
         queue, walltime_s = queues.choose(regime, is_new)
@@ -314,11 +314,11 @@ class _Queues:
         return queue, regime.duration_s // 60 * 60 if regime.killed else _QUEUES[queue]
 
 
-def _ask(regime: _Regime, application: _Application) -> NodeRequest:
+def _ask(regime: _Regime, application: _Application) -> UnitsRequest:
     amounts = {"cores": regime.cores, "memory_mib": regime.cores * application.core_mib}
     if application.accelerator:
         amounts[application.accelerator] = 2 if regime.cores == 16 else 1
-    return NodeRequest(regime.units, tuple((name, amounts[name]) for name in RESOURCES if name in amounts))
+    return UnitsRequest(regime.units, tuple((name, amounts[name]) for name in RESOURCES if name in amounts))
 
 
 def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_s: int) -> list[int]:

@@ -10,22 +10,22 @@ from typing_extensions import override
 
 from cpsched.errors import require
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.parquet_table import TableReader
-from cpsched_sim.traces.trace_record import CountRequest, Reader, TraceRecord
+from cpsched_sim.traces.parquet_table import ParquetTraceReader
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceReader, TraceRecord
 from cpsched_sim.workloads.load import Workload, read_workload
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
 
 
-class FrameReader(TableReader):
+class FrameReader(ParquetTraceReader):
     """A frame as a trace: messages name row and column."""
 
     NEEDED: ClassVar = ("submit_s", "run_s", "processors")
     ALSO: ClassVar = ("job", "walltime_s", "user", "name", "queue", "account", "recorded_start_s")
 
     def __init__(self, frame: DataFrame, columns: Mapping[str, str], lenient: bool) -> None:
-        Reader.__init__(self, Path("frame"), lenient)
+        TraceReader.__init__(self, Path("frame"), lenient)
         known = {*self.NEEDED, *self.ALSO}
         for name, theirs in columns.items():
             require(name in known, "columns", name, f"must be of {', '.join(sorted(known))}")
@@ -59,7 +59,7 @@ class FrameReader(TableReader):
             submit_s,
             min(run_s, walltime_s),
             walltime_s,
-            CountRequest(processors),
+            ProcessorCountRequest(processors),
             user,
             name,
             queue,

@@ -31,18 +31,18 @@ from cpsched.registry import Registry
 from cpsched.traceback_origin import plugin_source_location
 from cpsched_sim.data_frames import frame_of_jobs
 from cpsched_sim.errors import InputError, InvalidTrace, UnknownFormat, quote_value
-from cpsched_sim.files import sha256_of_all
+from cpsched_sim.file_io import sha256_of_all
 from cpsched_sim.input.dated_files import dated_files, has_dated_files
 from cpsched_sim.input.parquet_reader import KIND, columns_of
 from cpsched_sim.input.sniff import sniff_file
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system_file import System, SystemFile, UnlimitedSystem, load_system, named_system
-from cpsched_sim.traces.pbs_accounting import PbsReader
+from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.traces.trace_record import Reader, TraceRecord
+from cpsched_sim.traces.trace_record import TraceReader, TraceRecord
 from cpsched_sim.workloads.date_range import ALL_DATES, DateRange, dates_of, epoch_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _OTHERS = "set a known system or a system file with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out with lenient"
-ACCOUNTING = (SacctReader, PbsReader)
+ACCOUNTING = (SacctReader, PbsAccountingReader)
 """Formats with user options: a `TraceDialect`."""
 _LOOKED_AT = 20
 """Number of lines of which one must look like SWF, if no format recognises the first line."""
@@ -132,13 +132,13 @@ def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workl
     return replace(workload, jobs=jobs, site=site, origin={**workload.origin, "policy_sha256": policy.sha256})
 
 
-FORMATS: Registry[Reader] = Registry("trace format", "cpsched.formats", Reader, ("cpsched_sim.traces",))
+FORMATS: Registry[TraceReader] = Registry("trace format", "cpsched.formats", TraceReader, ("cpsched_sim.traces",))
 """The formats by name, from the modules of `cpsched_sim.traces` and from plug-ins."""
 
 
 def open_trace(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
-) -> Reader:
+) -> TraceReader:
     """Open a reader of `format`, or of the detected format.
 
     A `dialect` with columns selects accounting data, regardless of the first line.
@@ -158,7 +158,7 @@ def open_trace(
 
 
 @contextmanager
-def _faults_of(format: str, reader: Reader | None = None) -> Iterator[None]:
+def _faults_of(format: str, reader: TraceReader | None = None) -> Iterator[None]:
     """Raise `PluginError` for an unexpected exception of a format."""
     try:
         yield
@@ -243,7 +243,7 @@ def load(
 
 
 def read_workload(
-    reader: Reader,
+    reader: TraceReader,
     system: str | SystemFile | None = None,
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
@@ -285,7 +285,7 @@ def load_jobs(
     return _part(jobs, between, max_jobs, reader)
 
 
-def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader: Reader) -> list[TraceJob]:
+def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader: TraceReader) -> list[TraceJob]:
     """Return the jobs of a part of a trace, at most `max_jobs`. Raise `InputError` if there are none."""
     if between == ALL_DATES:
         return jobs
@@ -296,7 +296,7 @@ def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader
 
 
 def _jobs(
-    reader: Reader,
+    reader: TraceReader,
     target: System,
     lenient: bool,
     max_jobs: int | None,
@@ -325,7 +325,7 @@ def _jobs(
     return jobs
 
 
-def check_broken(reader: Reader) -> None:
+def check_broken(reader: TraceReader) -> None:
     """Raise `InputError` if more lines are broken than in a merely damaged file."""
     tally = reader.tally
     lines = tally.read + tally.broken
@@ -342,7 +342,7 @@ def _strange(partitions: Counter[str], system: str) -> str:
     return f"the partition ({names}) is not one of {quote_value(system)}: any node may be used"
 
 
-def _system(system: str | SystemFile | None, reader: Reader) -> System:
+def _system(system: str | SystemFile | None, reader: TraceReader) -> System:
     """Return the given system, or the one named in the trace, which is never opened as a path."""
     if system is None and (named := reader.header.get("system")):
         try:
@@ -357,7 +357,7 @@ def _system(system: str | SystemFile | None, reader: Reader) -> System:
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, error.rule) from error
 
 
-def job_of(record: TraceRecord, system: System, reader: Reader) -> TraceJob | None:
+def job_of(record: TraceRecord, system: System, reader: TraceReader) -> TraceJob | None:
     """Convert a record's job for a system; if it cannot fit, raise `InvalidTrace`, or count it if lenient."""
     for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:

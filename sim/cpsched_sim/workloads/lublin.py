@@ -27,7 +27,7 @@ from cpsched.metrics import FloatArray
 from cpsched.model import IntArray, Request
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.traces.trace_record import CountRequest, TraceRecord
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord
 from cpsched_sim.workloads.walltime_estimates import LONGEST_S, estimates_s
 
 SERIAL = 0.244
@@ -99,7 +99,7 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
     columns = (each.tolist() for each in (submits_s, runs_s, walltimes_s, sizes))
     rows = enumerate(zip(*columns, strict=True), start=1)
     return [
-        TraceRecord(id, submit_s, run_s, walltime_s, CountRequest(size), "", "", "")
+        TraceRecord(id, submit_s, run_s, walltime_s, ProcessorCountRequest(size), "", "", "")
         for id, (submit_s, run_s, walltime_s, size) in rows
     ]
 
@@ -107,10 +107,10 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
 def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> tuple[System, list[TraceJob]]:
     """Generate the jobs with requests, and the pool of processors that they request."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
-    requests: dict[CountRequest, Request] = {}
+    requests: dict[ProcessorCountRequest, Request] = {}
     found = []
     for record in lublin(jobs, seed, processors, load):
-        assert isinstance(record.ask, CountRequest)
+        assert isinstance(record.ask, ProcessorCountRequest)
         if record.ask not in requests:
             requests[record.ask] = system.request(record.ask)
         found.append(record.with_request(requests[record.ask]))

@@ -9,8 +9,8 @@ from tests.pbs.live.harness import CLAIM, LEFT, QUEUE, RACK, CommandFailed, Pbs,
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
-from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsReader
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_text_that_looks_like_a_number_is_printed_as_it_is_by_the_plain_list_a
         seen = set()
         for text in texts:
             pbs.manage(f"set node {name} resources_available.{RACK} = '{text}'")
-            parts = PbsReader(Programs()).read().vnodes[name]["resources_available"]
+            parts = PbsStateReader(PbsPrograms()).read().vnodes[name]["resources_available"]
             assert isinstance(parts, dict)
             seen.add(parts[RACK])
         assert seen == set(texts)

@@ -1,10 +1,10 @@
 """The report of a cycle with many similar events."""
 
-from cpsched_bridge.cycle_report import MOST_ALIKE, Event, summarize_events
+from cpsched_bridge.cycle_report import MOST_ALIKE, CycleEvent, summarize_events
 
 
-def some(kind: str, count: int) -> list[Event]:
-    return [Event(kind, "so", job_id) for job_id in range(count)]
+def some(kind: str, count: int) -> list[CycleEvent]:
+    return [CycleEvent(kind, "so", job_id) for job_id in range(count)]
 
 
 def test_a_few_of_each_kind_are_told_one_by_one() -> None:
@@ -17,8 +17,8 @@ def test_of_many_the_first_are_told_and_the_others_counted() -> None:
     assert found[:MOST_ALIKE] == some("left_to_cluster", MOST_ALIKE)
     rest = 1000 - MOST_ALIKE
     assert found[MOST_ALIKE:] == [
-        Event("start_failed", "so", 0),
-        Event("left_to_cluster", f"and {rest} more of these", times=rest),
+        CycleEvent("start_failed", "so", 0),
+        CycleEvent("left_to_cluster", f"and {rest} more of these", times=rest),
     ]
     assert sum(each.times for each in found) == 1001
     assert summarize_events(found) == found

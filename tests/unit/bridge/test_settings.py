@@ -14,7 +14,7 @@ from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import (
     RENAMED,
     RETIRED_SETTINGS,
-    AdviseSettings,
+    AdviseModeSettings,
     CycleSettings,
     RetiredSetting,
     Settings,
@@ -214,4 +214,4 @@ def test_a_cap_needs_to_know_what_jobs_draw(tmp_path, half):
 def test_what_if_replays_the_bridges_own_pace():
     """The simulator does not know the bridge, so it has these defaults again."""
     assert float(MODES["control"].pace[INTERVAL]) == CycleSettings().interval_s
-    assert float(MODES["advise"].settings["every_s"]) == AdviseSettings().every_s
+    assert float(MODES["advise"].settings["every_s"]) == AdviseModeSettings().every_s

@@ -5,7 +5,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
-from cpsched.run_time_model import MeanRunShares, RunTimeModel
+from cpsched.run_time_model import MeanWalltimeShares, RunTimeModel
 from tests.builders import a_job
 
 HALVES = np.array([0.1, 0.5, 0.9])
@@ -51,7 +51,7 @@ def test_nothing_to_remember_is_refused():
 
 
 def test_shares_go_through_json():
-    shares, known = MeanRunShares(), MeanRunShares()
+    shares, known = MeanWalltimeShares(), MeanWalltimeShares()
     for run_s in (10, 70, 30):
         shares.learn(EndedJob(a_job(user=f"u{run_s}", walltime_s=100), 0, run_s))
     known.recall(json.loads(json.dumps(shares.memory())))
@@ -61,7 +61,7 @@ def test_shares_go_through_json():
 
 def test_no_more_users_are_remembered_than_a_bound(monkeypatch):
     monkeypatch.setattr("cpsched.run_time_model.MOST_USERS", 2)
-    shares = MeanRunShares()
+    shares = MeanWalltimeShares()
     for user in ("ada", "bob", "ada", "cat"):
         shares.learn(EndedJob(a_job(user=user), 0, 1))
     assert list(shares.users) == ["ada", "cat"]
@@ -97,7 +97,7 @@ def test_each_part_of_a_job_makes_a_distribution_of_its_own(facts):
 
 def test_mean_shares_as_a_whole():
     """A job that outran its walltime ran all of it: no share is above 1."""
-    shares, fade, site_fade = MeanRunShares(), 0.5**0.1, 1 - 1 / 400
+    shares, fade, site_fade = MeanWalltimeShares(), 0.5**0.1, 1 - 1 / 400
     for run_s, user in ((250, "ada"), (50, "ada"), (10, "")):
         shares.learn(EndedJob(a_job(user=user, walltime_s=100), 0, run_s))
     assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from cpsched_bridge.program.command_help import PANELS
 from cpsched_sim.cli_shell import FORMER_COMMANDS, CommandGroup
 from cpsched_sim.comparison import ComparisonRow
-from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes
-from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes
+from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.terminal_tables import share
 from tests import warm
 from tests.fuzz.command_line import invoke, program
@@ -222,7 +222,7 @@ def test_a_comparison_does_not_go_on_with_another_trace(four_jobs, tmp_path):
 
 
 def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):
-    setups = [ReplaySetup(), ReplaySetup()]
+    setups = [ReplayPolicySetup(), ReplayPolicySetup()]
     done: dict[int, ComparisonRow] = {}
 
     def stop(finished, total):
@@ -230,9 +230,9 @@ def test_what_was_finished_when_a_comparison_is_stopped_is_kept(four_jobs):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare_in_processes(SharedInputs(four_jobs), setups, 1, stop, done)
+        compare_in_processes(SharedReplayInputs(four_jobs), setups, 1, stop, done)
     assert [row.summary["jobs"] for row in done.values()] == [4]
-    rows = compare_in_processes(SharedInputs(four_jobs), setups, 1, done=done)
+    rows = compare_in_processes(SharedReplayInputs(four_jobs), setups, 1, done=done)
     assert [row.summary["jobs"] for row in rows] == [4, 4]
 
 

@@ -22,8 +22,8 @@ from cpsched_sim.comparison import (
     percentages,
     table_rows,
 )
-from cpsched_sim.experiments.compare import SharedInputs, compare_in_processes
-from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes
+from cpsched_sim.simulation import ReplayPolicySetup
 from tests.patience import ENOUGH_S
 from tests.unit.sim.traces.test_swf import line
 
@@ -142,14 +142,18 @@ def test_an_unknown_baseline_is_refused_before_anything_runs():
 def test_combinations_run_in_processes_and_come_back_in_order(four_jobs):
     chosen = [setup for setup, _ in combinations(["fcfs", "easy"], ["walltime"], {}, {})]
     told = []
-    rows = compare_in_processes(SharedInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total)))
+    rows = compare_in_processes(
+        SharedReplayInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))
+    )
     assert [row.name for row in rows] == ["fcfs/walltime", "easy/walltime"]
     assert [row.summary["mean_wait_s"] for row in rows] == [(99 + 98 + 97) / 4, (99 + 19) / 4]
     assert told[-1] == (2.0, 2)
 
 
 def test_a_combination_that_fails_loses_only_itself(four_jobs):
-    rows = compare_in_processes(SharedInputs(four_jobs), [ReplaySetup(PolicySpec("nobody")), ReplaySetup()], 1)
+    rows = compare_in_processes(
+        SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec("nobody")), ReplayPolicySetup()], 1
+    )
     assert "unknown dispatcher 'nobody'" in rows[0].error
     assert rows[1].summary["jobs"] == 4
 
@@ -157,7 +161,7 @@ def test_a_combination_that_fails_loses_only_itself(four_jobs):
 def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
     mocker.patch("cpsched_sim.experiments.compare.replay_one", new=die_or_answer)
     rows = compare_in_processes(
-        SharedInputs(four_jobs), [ReplaySetup(PolicySpec(name)) for name in ("dies", "lives")], 2
+        SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec(name)) for name in ("dies", "lives")], 2
     )
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
@@ -180,10 +184,12 @@ def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(fo
         monkeypatch.setenv("OF_THIS_TEST", name)
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(folder)
-        (row,) = compare_in_processes(SharedInputs(four_jobs), [ReplaySetup(PolicySpec(f"{name}_module"))], 1)
+        (row,) = compare_in_processes(
+            SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec(f"{name}_module"))], 1
+        )
         assert row.error == f"{name} in {folder}"
     monkeypatch.delenv("OF_THIS_TEST")
-    (row,) = compare_in_processes(SharedInputs(four_jobs), [ReplaySetup(PolicySpec("second_module"))], 1)
+    (row,) = compare_in_processes(SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec("second_module"))], 1)
     assert row.error.startswith("None in")
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 import cpsched_sim
-from cpsched_sim.document import Heading, Items, Picture, Table, Text, markdown, page
+from cpsched_sim.document import ReportFigure, ReportHeading, ReportList, ReportParagraph, ReportTable, markdown, page
 from cpsched_sim.errors import InputError
 from tests.unit.sim.test_cli import FOUR_JOBS
 
@@ -46,10 +46,10 @@ def test_a_comparison_shows_percentages_and_which_row_failed(trace):
 
 
 BLOCKS = [
-    Heading("<i> & more"),
-    Text("<script>", "verdict good", "Well."),
-    Table("[a](b)", ["<h>", "|"], [['"&<', "x|y"], ["`all`"]]),
-    Items(["one\ntwo"]),
+    ReportHeading("<i> & more"),
+    ReportParagraph("<script>", "verdict good", "Well."),
+    ReportTable("[a](b)", ["<h>", "|"], [['"&<', "x|y"], ["`all`"]]),
+    ReportList(["one\ntwo"]),
 ]
 
 
@@ -89,15 +89,15 @@ def test_a_picture_has_its_numbers_in_both_and_is_drawn_in_the_page_alone():
     def cannot():
         raise InputError("no <matplotlib>")
 
-    numbers = Table("", ["x"], [["1"]])
-    assert markdown("t", [Picture(lambda: "<svg></svg>", numbers)]) == "# t\n\n| x |\n| --- |\n| 1 |\n"
-    shown = Picture(lambda: "<svg></svg>", numbers, is_open=True).html()
+    numbers = ReportTable("", ["x"], [["1"]])
+    assert markdown("t", [ReportFigure(lambda: "<svg></svg>", numbers)]) == "# t\n\n| x |\n| --- |\n| 1 |\n"
+    shown = ReportFigure(lambda: "<svg></svg>", numbers, is_open=True).html()
     assert shown.startswith("<figure><svg></svg></figure><details open")
-    assert "<details><summary>" in Picture(lambda: "", numbers).html()
-    assert Picture(cannot).html() == '<p class="quiet">no &lt;matplotlib&gt;</p>'
+    assert "<details><summary>" in ReportFigure(lambda: "", numbers).html()
+    assert ReportFigure(cannot).html() == '<p class="quiet">no &lt;matplotlib&gt;</p>'
 
 
 def test_a_long_table_is_whole_in_the_page_alone():
-    table = Table("", ["x"], [[str(at)] for at in range(103)])
+    table = ReportTable("", ["x"], [[str(at)] for at in range(103)])
     assert table.markdown().splitlines()[-2:] == ["| 99 |", "| 3 more rows are in the HTML page |"]
     assert "<td>102</td>" in table.html()

@@ -11,7 +11,13 @@ from typer.testing import CliRunner
 
 from cpsched.jit import compile_progress, compiled_functions, kernel_cache
 from cpsched_sim.cli import app
-from cpsched_sim.kernel_warm_up import ProgressLine, WarmUp, all_kernel_loaders, load_all_kernels, modules_with_kernels
+from cpsched_sim.kernel_warm_up import (
+    TerminalProgressLine,
+    WarmUpResult,
+    all_kernel_loaders,
+    load_all_kernels,
+    modules_with_kernels,
+)
 from tests import warm
 from tests.patience import ENOUGH_S
 
@@ -28,7 +34,7 @@ def a_door() -> compiled_functions.CompiledKernel:
 def test_where_stderr_is_no_terminal_each_door_is_one_line_below_one_heading(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    display = ProgressLine()
+    display = TerminalProgressLine()
     for step in (("plan", 0, 3), ("plan", 1, 3), ("plan", 3, 3), ("dive", 0, 2)):
         display(*step)
     heading, *lines = capsys.readouterr().err.splitlines()
@@ -79,7 +85,9 @@ print(*(kernel.__name__ for kernel in KERNELS))
 
 
 def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cpsched_sim.kernel_warm_up.warm_up", lambda: WarmUp((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0))
+    monkeypatch.setattr(
+        "cpsched_sim.kernel_warm_up.warm_up", lambda: WarmUpResult((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0)
+    )
     done = CliRunner().invoke(app, ["warm-up"])
     assert done.exit_code == 1
     assert "2 kernels in memory alone" in done.output
@@ -141,7 +149,7 @@ def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules()
     import cpsched.dispatchers.lookahead.lookahead_dispatcher  # noqa: F401
 
     assert {
-        "cpsched.kernels.node_scheduling",
+        "cpsched.kernels.node_list_scheduling",
         "cpsched.kernels.order_search",
         "cpsched.kernels.scheduling_state",
     } <= set(modules_with_kernels())
@@ -150,7 +158,7 @@ def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules()
 def test_ctrl_c_ends_the_process_at_once_while_it_compiles() -> None:
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
     try:
-        display, seen = ProgressLine(), []
+        display, seen = TerminalProgressLine(), []
         for done in (0, 1, 3):
             display("plan", done, 3)
             seen.append(signal.getsignal(signal.SIGINT))

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.predictor_accuracy import Accuracy, calibration, ecdf, predictions_s, write_figures
+from cpsched_sim.predictor_accuracy import PredictorAccuracy, calibration, ecdf, predictions_s, write_figures
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job
 from tests.fuzz.command_line import invoke
@@ -26,8 +26,8 @@ def test_predictors_that_learn_nothing_are_asked_all_the_same():
 
 
 def test_rates_by_hand():
-    found = Accuracy.of(np.array([60, 75, 125, 300]), np.array([60, 100, 100, 60]))
-    assert found == Accuracy(4, pytest.approx((0 + 25 + 25 + 240) / 4 / 60), under=0.5, over=0.25, close=0.75)
+    found = PredictorAccuracy.of(np.array([60, 75, 125, 300]), np.array([60, 100, 100, 60]))
+    assert found == PredictorAccuracy(4, pytest.approx((0 + 25 + 25 + 240) / 4 / 60), under=0.5, over=0.25, close=0.75)
 
 
 def test_ecdf_rises_to_one():

@@ -12,7 +12,7 @@ from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.start_time_accuracy import ForecastReplay, StartTimeErrors, errors_as_json, first_forecasts
+from cpsched_sim.start_time_accuracy import FirstForecastReplay, StartTimeErrors, errors_as_json, first_forecasts
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -49,7 +49,7 @@ def test_a_job_that_no_plan_named_was_told_nothing():
 def test_a_dispatcher_with_clocks_of_its_own_is_asked_when_it_wants_to_be():
     """The third job would be backfilled at a pass of Slurm's twin, when nothing else happens."""
     workload = a_workload((0, 3, 1000, 1000), (10, 4, 100, 100), (20, 1, 50, 50))
-    telling = ForecastReplay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
+    telling = FirstForecastReplay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
     telling.every_round()
     plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
     assert 20 < plain.start_s[2] <= 60
@@ -86,6 +86,6 @@ def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
     """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    telling = ForecastReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    telling = FirstForecastReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
     assert telling.every_round().untold == 0
     assert telling.state.table.start_s[:2].tolist() == [0, 10]

@@ -10,14 +10,14 @@ from pydantic import Field
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
-from cpsched_bridge.adapters.mock.mock_cluster import Maintenance, MockCluster
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenance
 from cpsched_bridge.adapters.mock.simulated_clocks import ScaledClock
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 
-class MaintenanceOptions(Section):
+class MockMaintenanceOptions(Section):
     """A period in which nodes of the simulated site get no job."""
 
     name: str = Field(default="maintenance", description="What the site calls it.")
@@ -44,7 +44,7 @@ class Options(Section):
         default="easy",
         description="What starts the jobs that the bridge does not hold: EASY, or by priority, as slurmctld would.",
     )
-    maintenance: tuple[MaintenanceOptions, ...] = Field(
+    maintenance: tuple[MockMaintenanceOptions, ...] = Field(
         default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
     )
 
@@ -80,13 +80,13 @@ def connect(options: Options) -> MockBackend:
     return MockBackend(site, ScaledClock(options.speed, start_s))
 
 
-def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[Maintenance]:
+def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[NodeMaintenance]:
     index = {name: node for node, name in enumerate(cluster.node_names)}
     for each in options.maintenance:
         if unknown := [name for name in each.nodes if name not in index]:
             raise InvalidSetting(("options", "maintenance"), unknown[0], "there is no such node")
     return [
-        Maintenance(
+        NodeMaintenance(
             each.name, tuple(sorted({index[name] for name in each.nodes})), start_s + each.from_s,
             start_s + each.from_s + each.for_s,
         )

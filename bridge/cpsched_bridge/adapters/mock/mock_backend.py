@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import SiteClock
+from cpsched_bridge.adapters.mock.simulated_clocks import SimulatedClock
 from cpsched_bridge.ports import (
     Backend,
     Check,
@@ -31,7 +31,7 @@ class MockBackend(Backend, SupportsBoost):
     transport_info = ""
     starts_in_one_change = True
 
-    def __init__(self, site: MockCluster, clock: SiteClock) -> None:
+    def __init__(self, site: MockCluster, clock: SimulatedClock) -> None:
         self.site = site
         self._clock = clock
         self._told = 0

@@ -16,7 +16,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.ports import (
     Hold,
     Lease,
@@ -34,7 +34,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 
 @dataclass(frozen=True, slots=True)
-class Maintenance:
+class NodeMaintenance:
     """Start no job on these nodes from `from_s` until `to_s`; running jobs continue."""
 
     name: str
@@ -44,7 +44,7 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class JobNodePin:
     """Hold the nodes of a released job, and its earliest start."""
 
     nodes: tuple[tuple[str, int], ...]
@@ -64,7 +64,7 @@ class MockCluster:
         trace: Sequence[TraceJob],
         plugin: bool = True,
         launch_s: int = 0,
-        maintenance: Sequence[Maintenance] = (),
+        maintenance: Sequence[NodeMaintenance] = (),
         scheduler: Dispatcher | None = None,
     ) -> None:
         self._maintenance = tuple(maintenance)
@@ -73,7 +73,7 @@ class MockCluster:
         self._hold_of_new = Hold.PLUGIN if plugin else Hold.NONE
         self._holds: dict[int, Hold] = {}
         self._launch_s = launch_s
-        self._pins: dict[int, Pin] = {}
+        self._pins: dict[int, JobNodePin] = {}
         self._node_index = {name: node for node, name in enumerate(cluster.node_names)}
         self._scheduler = scheduler or EasyDispatcher()
         self._again_s: int | None = None
@@ -189,7 +189,7 @@ class MockCluster:
     def _submit(self, item: TraceJob) -> None:
         reason = self._state.submit(item.job, item.run_s)
         if reason is not None:
-            self._left.append(UnmanagedJob(item.job.id, NotModelled(reason).reason, user=item.job.user))
+            self._left.append(UnmanagedJob(item.job.id, JobNotModelled(reason).reason, user=item.job.user))
             return
         self._holds[item.job.id] = self._hold_of_new
 
@@ -204,7 +204,7 @@ class MockCluster:
         shut = [name for name, _ in order.nodes if self._node_index[name] in self._shut()]
         if shut:
             return Outcome(id, "refused", f"under maintenance: {shut[0]}")
-        self._holds[id], self._pins[id] = Hold.NONE, Pin(order.nodes, self.now_s + self._launch_s)
+        self._holds[id], self._pins[id] = Hold.NONE, JobNodePin(order.nodes, self.now_s + self._launch_s)
         self._start_pinned(id)
         return Outcome(id, "done")
 

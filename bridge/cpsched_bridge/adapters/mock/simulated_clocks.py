@@ -14,7 +14,7 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_sim.cluster.replay_clock import wall_ns
 
 
-class SiteClock(Protocol):
+class SimulatedClock(Protocol):
     """Return the site's time."""
 
     def now_s(self) -> int:
@@ -22,7 +22,7 @@ class SiteClock(Protocol):
         ...
 
 
-class ScaledClock(SiteClock):
+class ScaledClock(SimulatedClock):
     """Advance `speed` site seconds per real second, from `start_s`."""
 
     def __init__(self, speed: float = 1.0, start_s: int = 0) -> None:
@@ -35,7 +35,7 @@ class ScaledClock(SiteClock):
 
 
 @dataclass(frozen=True, slots=True)
-class ManualClock(SiteClock):
+class ManualClock(SimulatedClock):
     """Return the site's time, which only the caller advances."""
 
     site: MockCluster
@@ -45,7 +45,7 @@ class ManualClock(SiteClock):
         return self.site.now_s
 
 
-class EventPace(RealClock):
+class EventDrivenClock(RealClock):
     """End the loop's waits at the site's next event: one cycle per event second.
 
     If `note` is a listener of the bridge, waits also end at the dispatcher's next wake-up.
@@ -85,7 +85,7 @@ class EventPace(RealClock):
         return not self.stopped
 
 
-class AcceleratedPace(EventPace):
+class AcceleratedEventClock(EventDrivenClock):
     """Move from event to event at most `speed` times as fast as real time.
 
     The run ends after `budget_s` real seconds. A slow machine simulates less of the site, with the same decisions.

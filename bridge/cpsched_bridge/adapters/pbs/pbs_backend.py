@@ -22,14 +22,14 @@ from typing_extensions import override
 from cpsched.feasibility import amounts_used
 from cpsched.model import EndedJob
 from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoosts
-from cpsched_bridge.adapters.pbs.pbs_doctor import CheckContext, run_checks, usable_objects
-from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks, usable_objects
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
-from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM, PbsTranslator, ReadingView
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import ExecutionQueue, managed, why_unreadable
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM, PbsTranslator, TranslatedPbsReading
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, managed, why_unreadable
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
-from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsReader
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.pbs.unmanaged_queue import UnmanagedQueue
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
@@ -51,10 +51,10 @@ from cpsched_bridge.telemetry.reason_kinds import text_of
 UNKNOWN_JOB = "PBS does not know this job"
 
 
-class PbsReads(Protocol):
-    """Read PBS; implemented by `transport.pbs_reader.PbsReader`."""
+class PbsStateQueries(Protocol):
+    """Read PBS; implemented by `transport.pbs_reader.PbsStateReader`."""
 
-    def read(self) -> PbsReading:
+    def read(self) -> PbsRecords:
         """Return a complete reading."""
         ...
 
@@ -90,16 +90,16 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     def __init__(
         self,
-        programs: Programs,
+        programs: PbsPrograms,
         queues: Sequence[str],
         left_queue: str = "",
         starting_s: float = 20.0,
         history_deadline_s: float = 60.0,
-        reader: PbsReads | None = None,
+        reader: PbsStateQueries | None = None,
         tells: PbsCommands | None = None,
     ) -> None:
         self._programs = programs
-        self._reader: PbsReads = reader or PbsReader(programs)
+        self._reader: PbsStateQueries = reader or PbsStateReader(programs)
         self._tells = tells or PbsCommands(programs)
         self._queues = tuple(queues)
         self._left = UnmanagedQueue(self._reader, self._tells, left_queue)
@@ -131,13 +131,13 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             opened = [*opened, f"there is no execution queue {missing[0]}"]
         return dataclasses.replace(found, notes=(*found.notes, *opened)) if opened else found
 
-    def _look(self, seen: PbsReading) -> ReadingView:
+    def _look(self, seen: PbsRecords) -> TranslatedPbsReading:
         try:
             return self._translator.look(seen, self._by_hand)
         except ValueError as error:
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
-    def _note_queues(self, queues: Mapping[str, ExecutionQueue]) -> list[str]:
+    def _note_queues(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
         """Record which queues another actor opened or closed; return the changes."""
         words = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
@@ -205,7 +205,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             outcomes.append(outcome)
         return outcomes
 
-    def _begin(self, number: int, look: ReadingView, placed: str, until_s: float) -> tuple[Outcome, str]:
+    def _begin(self, number: int, look: TranslatedPbsReading, placed: str, until_s: float) -> tuple[Outcome, str]:
         """Start one job; return its outcome, and the timeout's text or empty.
 
         For a job whose walltime may shrink, the bridge writes the walltime first.
@@ -307,7 +307,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             self._left.have_pbs_look()
         return problems
 
-    def _now(self) -> tuple[dict[str, Record], dict[str, ExecutionQueue]]:
+    def _now(self) -> tuple[dict[str, Record], dict[str, PbsExecutionQueue]]:
         jobs, queues = self._reader.jobs_and_queues()
         return jobs, managed(queues, self._queues)
 
@@ -375,7 +375,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         except BackendError as error:
             mend = "start PBS's server, or mend pbs.conf on this host"
             return [Check("server", False, str(error), mend, may_come=True)]
-        around = CheckContext.here(self._queues, self._left.name)
+        around = PbsCheckContext.here(self._queues, self._left.name)
         try:
             look = self._look(seen)
         except BackendError as error:
@@ -403,7 +403,7 @@ def _each(
     return outcomes
 
 
-def _why_not(order: StartOrder, look: ReadingView) -> str:
+def _why_not(order: StartOrder, look: TranslatedPbsReading) -> str:
     """Return why the last reading forbids this start; empty if it does not."""
     number = order.job.id
     now = next((each for each in look.waiting.pending if each.job.id == number), None)
@@ -422,7 +422,7 @@ def _why_not(order: StartOrder, look: ReadingView) -> str:
     return ""
 
 
-def _take(order: StartOrder, look: ReadingView, free: np.ndarray) -> str:
+def _take(order: StartOrder, look: TranslatedPbsReading, free: np.ndarray) -> str:
     """Subtract the order's amounts from `free`; return why not, else empty."""
     machine, request = look.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]

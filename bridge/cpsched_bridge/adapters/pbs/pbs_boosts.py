@@ -19,7 +19,7 @@ from typing import Protocol
 
 from cpsched_bridge.adapters.pbs.pbs_records import Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, Formula, NotComputable
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, FormulaNotComputable, JobSortFormula
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import formula_of, may_have_points, points_of, ranks_of
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
@@ -28,11 +28,11 @@ from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 50
 """Maximum number of jobs in one command; they all get the same points."""
-NO_FORMULA = Formula.of("0")
+NO_FORMULA = JobSortFormula.of("0")
 
 
-class OrderReader(Protocol):
-    """Read the queue order; implemented by `transport.pbs_reader.PbsReader`."""
+class PbsPriorityQueries(Protocol):
+    """Read the queue order; implemented by `transport.pbs_reader.PbsStateReader`."""
 
     def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Return jobs and queues."""
@@ -51,7 +51,7 @@ class OrderReader(Protocol):
 class PbsBoosts:
     """Read and write the points of jobs; `advise` takes at most `telling_s`."""
 
-    reader: OrderReader
+    reader: PbsPriorityQueries
     tells: PbsCommands
     queues: tuple[str, ...]
     telling_s: float
@@ -64,10 +64,10 @@ class PbsBoosts:
         found = ranks_of(jobs, queues, self.queues, formula or NO_FORMULA)
         return found if formula is not None else [replace(each, fixed=True) for each in found]
 
-    def _formula(self) -> Formula | None:
+    def _formula(self) -> JobSortFormula | None:
         try:
-            found = Formula.of(formula_of(self.reader.server(), self.reader.schedulers()))
-        except (NotComputable, *UNREADABLE):
+            found = JobSortFormula.of(formula_of(self.reader.server(), self.reader.schedulers()))
+        except (FormulaNotComputable, *UNREADABLE):
             return None
         return found if found.adds_points else None
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import abbreviate, escape_controls
-from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, all_of, text_of
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, Formula, NotComputable
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, all_of, text_of
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, FormulaNotComputable, JobSortFormula
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, managed
@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CheckContext:
+class PbsCheckContext:
     """The managed queues, and the bridge's account."""
 
     queues: tuple[str, ...]
@@ -31,7 +31,7 @@ class CheckContext:
     hosts: tuple[str, ...]
 
     @classmethod
-    def here(cls, queues: tuple[str, ...], left_queue: str) -> CheckContext:
+    def here(cls, queues: tuple[str, ...], left_queue: str) -> PbsCheckContext:
         """Return the context of this process."""
         try:
             user = getpass.getuser()
@@ -40,7 +40,7 @@ class CheckContext:
         return cls(queues, left_queue, user, tuple({socket.gethostname(), socket.getfqdn()}))
 
 
-def run_checks(seen: PbsReading, around: CheckContext) -> list[Check]:
+def run_checks(seen: PbsRecords, around: PbsCheckContext) -> list[Check]:
     """Return the checks of a reading."""
     return [
         Check("server", True, f"PBS {text_of(seen.server, 'pbs_version') or 'of unknown version'} answers"),
@@ -57,7 +57,7 @@ def run_checks(seen: PbsReading, around: CheckContext) -> list[Check]:
     ]
 
 
-def _queues(seen: PbsReading, around: CheckContext) -> Iterable[Check]:
+def _queues(seen: PbsRecords, around: PbsCheckContext) -> Iterable[Check]:
     if not around.queues:
         yield Check("queues", False, "options.queues is empty", "name the queues whose jobs the bridge is to start")
     there = managed(seen.queues, around.queues)
@@ -77,7 +77,7 @@ def _queues(seen: PbsReading, around: CheckContext) -> Iterable[Check]:
         )
 
 
-def _left_queue(seen: PbsReading, around: CheckContext) -> Check:
+def _left_queue(seen: PbsRecords, around: PbsCheckContext) -> Check:
     """Check the queue of the jobs that the bridge does not start.
 
     It may be closed: a bridge that died during starts did not reopen it.
@@ -104,7 +104,7 @@ def _scheduling(server: Record) -> Check:
     return Check("scheduling", ok, f"PBS's own scheduler is {'on' if ok else 'off'}", mend)
 
 
-def _privilege(server: Record, around: CheckContext) -> Check:
+def _privilege(server: Record, around: PbsCheckContext) -> Check:
     """Check that this account is a manager, or root on the server's host."""
     entries = [each.strip() for value in all_of(server.get("managers")) for each in value.split(",") if each.strip()]
     mine = [f"{around.user}@{host}" for host in around.hosts]
@@ -116,7 +116,7 @@ def _privilege(server: Record, around: CheckContext) -> Check:
     return Check("privilege", ok, found, mend)
 
 
-def _claim(seen: PbsReading) -> Check:
+def _claim(seen: PbsRecords) -> Check:
     kind = seen.resources.get(CLAIM)
     ok = kind is not None and kind.type == "string" and ("r" in kind.flags or "i" in kind.flags)
     mend = f"qmgr -c 'create resource {CLAIM} type=string,flag=r'"
@@ -124,7 +124,7 @@ def _claim(seen: PbsReading) -> Check:
     return Check("claim", ok, found, mend, required=False)
 
 
-def _points(seen: PbsReading) -> Check:
+def _points(seen: PbsRecords) -> Check:
     """Check the resource of boosts: with another flag, users could boost jobs."""
     kind = seen.resources.get(POINTS)
     ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
@@ -135,15 +135,15 @@ def _points(seen: PbsReading) -> Check:
     return Check("points", ok, found, mend, mode="advise")
 
 
-def _formula(seen: PbsReading) -> Check:
+def _formula(seen: PbsRecords) -> Check:
     """Check that PBS sorts by the boosts in addition to the site's formula."""
     where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
     try:
         text = formula_of(seen.server, seen.schedulers)
         if not text:
             return Check("formula", False, "no job_sort_formula is set", f'{where} = "{POINTS}"\'', mode="advise")
-        formula = Formula.of(text)
-    except (NotComputable, ValueError) as error:
+        formula = JobSortFormula.of(text)
+    except (FormulaNotComputable, ValueError) as error:
         mend = "a formula of arithmetic, eligible_time, priorities and requests, the same for all schedulers"
         return Check("formula", False, f"job_sort_formula {escape_controls(str(error))}", mend, mode="advise")
     ok = formula.adds_points
@@ -152,7 +152,7 @@ def _formula(seen: PbsReading) -> Check:
     return Check("formula", ok, found, mend, mode="advise")
 
 
-def _threshold(seen: PbsReading) -> Check:
+def _threshold(seen: PbsRecords) -> Check:
     """Check for a threshold of the site: boosts would let jobs below it run."""
     having = [name for name, each in sorted(seen.schedulers.items()) if text_of(each, THRESHOLD)]
     mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
@@ -160,7 +160,7 @@ def _threshold(seen: PbsReading) -> Check:
     return Check("threshold", not having, found, mend, mode="advise")
 
 
-def _stale_vnodes(seen: PbsReading) -> Check:
+def _stale_vnodes(seen: PbsRecords) -> Check:
     """Report vnodes that PBS keeps for a job that does not run.
 
     Cause: PBS refused a `qrun` of several chunks at a later chunk. PBS shows the job on the vnode, even if deleted,

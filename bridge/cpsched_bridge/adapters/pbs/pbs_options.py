@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import QUEUE
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
@@ -53,7 +53,7 @@ class Options(Section):
 
 def connect(options: Options) -> PbsBackend:
     """Return the backend; the first call connects to the server."""
-    programs = Programs(options.bin, options.deadline_s)
+    programs = PbsPrograms(options.bin, options.deadline_s)
     return PbsBackend(programs, options.queues, options.left_queue, options.starting_s, options.history_deadline_s)
 
 

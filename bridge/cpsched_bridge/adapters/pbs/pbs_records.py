@@ -3,7 +3,7 @@
 The transport returns a reading, and the translation takes it. A record maps PBS's attribute names, such as
 `job_state`, to values:
 
-- Scalars are texts, even if JSON has numbers (see `Unquoted`).
+- Scalars are texts, even if JSON has numbers (see `UnquotedValue`).
 - Attributes with parts, such as `Resource_List`, are dicts of texts.
 - Lists, and attributes that PBS prints several times (limits), are tuples of texts.
 
@@ -22,7 +22,7 @@ UNREADABLE_KEY = "unreadable"
 """Attribute of an unreadable record; its value is the reason."""
 
 
-class Unquoted(str):
+class UnquotedValue(str):
     """Mark a value that PBS printed without quotes.
 
     Some releases print a text that looks like a number as a number: `07` as 7, `1e5` as 100000.
@@ -32,7 +32,7 @@ class Unquoted(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadablePbsObject:
     """Describe a PBS object that the reader omits because it is unreadable."""
 
     kind: str
@@ -42,7 +42,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceKind:
+class PbsCustomResource:
     """Describe a custom resource as `qmgr` lists it."""
 
     type: str
@@ -63,13 +63,13 @@ BUILT_IN_NO_TEXTS = frozenset({
 """PBS's built-in resources of these types."""
 
 
-def is_text(resource: str, kinds: Mapping[str, ResourceKind]) -> bool:
+def is_text(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
     """Return whether values of a resource are texts, so that `07` is not `7`."""
     return kinds[resource].type not in NO_TEXTS if resource in kinds else resource not in BUILT_IN_NO_TEXTS
 
 
 @dataclass(frozen=True, slots=True)
-class PbsReading:
+class PbsRecords:
     """Hold PBS's records by name; jobs include array parents and subjobs."""
 
     now_s: int
@@ -78,10 +78,10 @@ class PbsReading:
     queues: Mapping[str, Record] = field(default_factory=dict)
     vnodes: Mapping[str, Record] = field(default_factory=dict)
     reservations: Mapping[str, Record] = field(default_factory=dict)
-    resources: Mapping[str, ResourceKind] = field(default_factory=dict)
+    resources: Mapping[str, PbsCustomResource] = field(default_factory=dict)
     schedulers: Mapping[str, Record] = field(default_factory=dict)
     """PBS's schedulers; filled only on request."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadablePbsObject, ...] = ()
     """Objects omitted from the records above."""
 
 

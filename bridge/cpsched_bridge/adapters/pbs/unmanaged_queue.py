@@ -27,8 +27,8 @@ from cpsched_bridge.errors import BackendError
 LOOK_AGAIN_S = 0.05
 
 
-class QueueReader(Protocol):
-    """Read queues and schedulers; implemented by `transport.pbs_reader.PbsReader`."""
+class PbsQueueQueries(Protocol):
+    """Read queues and schedulers; implemented by `transport.pbs_reader.PbsStateReader`."""
 
     def queues(self) -> dict[str, Record]:
         """Return queues."""
@@ -46,7 +46,7 @@ class QueueReader(Protocol):
 class UnmanagedQueue:
     """Open and close the queue `name`; an empty name means no queue."""
 
-    def __init__(self, reader: QueueReader, tells: PbsCommands, name: str) -> None:
+    def __init__(self, reader: PbsQueueQueries, tells: PbsCommands, name: str) -> None:
         self.name = name
         self._reader = reader
         self._tells = tells

@@ -6,7 +6,7 @@ from cpsched.errors import escape_controls
 from cpsched.model import PendingCode, PendingReason
 
 
-class NotModelled(Exception):
+class JobNotModelled(Exception):
     """Leave a job to the cluster's scheduler; hold a general and a detailed reason."""
 
     def __init__(self, what: str, full: str = "") -> None:

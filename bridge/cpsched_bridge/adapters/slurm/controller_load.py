@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyQuery
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyQuery
 
 COMMAND = ("sdiag",)
 ANSWER = "sdiag"
@@ -53,7 +53,7 @@ def parse_load(text: str) -> ControllerLoad | None:
 class ControllerLoadMonitor:
     """Report, by limits on its load, why slurmctld should get fewer calls."""
 
-    asking: PolicyQuery
+    asking: SitePolicyQuery
     clock: Callable[[], float]
     busy: str = ""
     """The reason by the last output; empty if slurmctld is not busy. A missing output changes nothing."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from cpsched.errors import abbreviate
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import LISTS
 from cpsched_bridge.ports import Check
@@ -17,7 +17,7 @@ PASSING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags of temporary nodes: cloud nodes, and nodes created by `scontrol create` or registered by their slurmd."""
 
 
-def node_checks(records: ClusterRecords) -> list[Check]:
+def node_checks(records: SlurmRecords) -> list[Check]:
     """Return the checks of one reading; control mode requires none of them."""
     found = [
         passing_nodes(records.nodes),
@@ -69,7 +69,7 @@ def node_weights(nodes: Iterable[Record]) -> Check:
     )
 
 
-def reservations(records: ClusterRecords) -> Check:
+def reservations(records: SlurmRecords) -> Check:
     """Report the reservations because of which the bridge leaves jobs to Slurm."""
     found = [r for r in records.reservations if r.get("nodes")]
     odd = [r["name"] for r in found if r.get("flags", ()) is None]
@@ -85,7 +85,7 @@ def reservations(records: ClusterRecords) -> Check:
     )
 
 
-def node_lists(records: ClusterRecords) -> Check:
+def node_lists(records: SlurmRecords) -> Check:
     """Report node lists with unknown nodes.
 
     Slurm rejects every change of such a job, even a release.

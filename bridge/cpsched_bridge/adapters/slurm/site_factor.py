@@ -18,7 +18,7 @@ from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMA
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.array_records import words
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of, unreachable
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.errors import BackendUnavailable
@@ -82,9 +82,9 @@ class SiteFactorBoosts:
             return Outcome(advice.id, "refused", f"has a SiteFactor of somebody else's: {int(row['site'])}")
         try:
             said = dialogue.tell(f"update JobId={words(record)} SiteFactor={int(advice.points)}")
-        except CallError as error:
+        except ControllerCallError as error:
             return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
-        except (RefusedCommand, ValueError) as error:
+        except (JobCommandRefused, ValueError) as error:
             return Outcome(advice.id, "refused", str(error))
         if not said or (not advice.points and _GONE.search(said)):
             return Outcome(advice.id, "done", said)

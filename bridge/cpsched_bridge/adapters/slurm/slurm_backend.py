@@ -13,27 +13,27 @@ from cpsched.site import multifactor
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyCommands
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanking
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands
+from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
 from cpsched_bridge.adapters.slurm.policy.start_boosts import boosts
 from cpsched_bridge.adapters.slurm.policy.unreadable_policy import without_unreadable_jobs
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
 from cpsched_bridge.adapters.slurm.slurm_doctor import policy_checks, run_checks, usable_objects
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_states
 from cpsched_bridge.adapters.slurm.translation.partition_access import accounts_checked
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, has_topology
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_layouts import (
-    SentStart,
+    SentJobStart,
     resolve_layouts,
     without_reserved_conflicts,
 )
-from cpsched_bridge.adapters.slurm.translation.start_pins import BY_ITSELF, StartPins
+from cpsched_bridge.adapters.slurm.translation.start_pins import BY_ITSELF, StartPinSettings
 from cpsched_bridge.adapters.slurm.translation.task_distribution import splits_by_itself
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_in
-from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
@@ -59,7 +59,7 @@ from cpsched_bridge.ports import (
 
 CLEAR = "ReqNodeList="
 """scontrol's word for no node list; an empty list sent by pyslurm would change nothing."""
-Command = Callable[[Sequence[Record]], Sequence[Answer]]
+Command = Callable[[Sequence[Record]], Sequence[CommandReply]]
 
 BATCH = 100
 """Maximum number of orders in one call to the transport, so that its deadline covers limited work."""
@@ -84,8 +84,8 @@ class SlurmBackend(Backend, SupportsBoost):
 
     def __init__(
         self,
-        transport: Transport,
-        policy: PolicyReader | None = None,
+        transport: SlurmTransport,
+        policy: SitePolicyReader | None = None,
         most_boost: int = 0,
         load: ControllerLoadMonitor | None = None,
         advising: SiteFactorBoosts | None = None,
@@ -95,14 +95,14 @@ class SlurmBackend(Backend, SupportsBoost):
         self._policy = policy
         self._most_boost = most_boost
         self._load = load
-        self._seen: ClusterRecords | None = None
-        self._ranking = PriorityRanking()
+        self._seen: SlurmRecords | None = None
+        self._ranking = PriorityRanker()
         self._ranked_by = 0
         self._translator: SlurmTranslator | None = None
         self._config: Record = {}
         self._restores: dict[int, str] = {}
         """The bridge's pins: by job number, the scontrol settings that restore what the pin changed."""
-        self._under_way: dict[int, SentStart] = {}
+        self._under_way: dict[int, SentJobStart] = {}
         """The bridge's starts that were neither seen running nor held again."""
 
     @property
@@ -187,7 +187,7 @@ class SlurmBackend(Backend, SupportsBoost):
         for order in orders:
             number = order.job.id
             asked = translator.queue.asked.get(number)
-            told = asked.told if asked else StartPins(0, 0, "")
+            told = asked.told if asked else StartPinSettings(0, 0, "")
             self._restores[number] = told.restore
             if translator.machine is not None:
                 self._under_way[number] = _sent(order, translator.machine)
@@ -286,13 +286,13 @@ class SlurmBackend(Backend, SupportsBoost):
         unusable = [*unusable_in(records), *(picture.trouble.all() if picture is not None else ())]
         return [*found, usable_objects(unusable), *node_checks(records), *policy]
 
-    def _policy_checks(self, records: ClusterRecords) -> list[Check]:
+    def _policy_checks(self, records: SlurmRecords) -> list[Check]:
         """Return the checks of the site's policy, read now: the doctor may wait for it."""
         if self._policy is None:
             return []
         if self._policy.picture is None:
             self._policy.look()
-        shown = PolicyCommands(commands={"sprio": (sprio_comparison.COMMAND,)})
+        shown = SitePolicyCommands(commands={"sprio": (sprio_comparison.COMMAND,)})
         shown.start()
         answers = shown.answer(wait=True)
         text = answers.texts.get("sprio", "") if answers is not None else ""
@@ -306,7 +306,7 @@ class SlurmBackend(Backend, SupportsBoost):
             self._load.close()
         self._transport.close()
 
-    def _within_policy(self, seen: Observation, records: ClusterRecords) -> Observation:
+    def _within_policy(self, seen: Observation, records: SlurmRecords) -> Observation:
         """Return the observation with the site's priorities and limits, if ever read."""
         if self._policy is None:
             return seen
@@ -318,7 +318,7 @@ class SlurmBackend(Backend, SupportsBoost):
             self._ranked_by = self._policy.version
         seen = without_unreadable_jobs(seen, self._policy.picture)
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        ranked = self._ranking.applied(seen, records.jobs, multifactor.MachineSize(len(records.nodes), cpus))
+        ranked = self._ranking.applied(seen, records.jobs, multifactor.ClusterSize(len(records.nodes), cpus))
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> SlurmTranslator:
@@ -408,12 +408,12 @@ def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
     return outcomes
 
 
-def _sent(order: StartOrder, machine: SlurmNodeTable) -> SentStart:
+def _sent(order: StartOrder, machine: SlurmNodeTable) -> SentJobStart:
     placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
-    return SentStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
+    return SentJobStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
 
 
-def _settled(order: StartOrder, found: SentStart | str, machine: SlurmNodeTable) -> StartOrder | DeferredStart:
+def _settled(order: StartOrder, found: SentJobStart | str, machine: SlurmNodeTable) -> StartOrder | DeferredStart:
     if isinstance(found, str):
         return DeferredStart(order.job.id, found)
     return StartOrder(order.job, tuple((machine.names[node], units) for node, units in found.placement))

@@ -8,10 +8,10 @@ from typing import Any
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import many
-from cpsched.site.multifactor import MachineSize
+from cpsched.site.multifactor import ClusterSize
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
 from cpsched_bridge.ports import Check, UnusableObject
@@ -27,7 +27,7 @@ MOST_NAMED = 5
 
 
 def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
-    """Return all checks of the facts from `Transport.facts`.
+    """Return all checks of the facts from `SlurmTransport.facts`.
 
     `speaks` names the transport and the reason for it.
     """
@@ -58,7 +58,7 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
 
 
 def policy_checks(
-    picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: ClusterRecords
+    picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: SlurmRecords
 ) -> list[Check]:
     """Check that the site's policy is readable and yields the priorities of `sprio`.
 
@@ -67,7 +67,7 @@ def policy_checks(
     found = [policy_reading(picture, failures)]
     if picture is not None:
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        machine = MachineSize(len(records.nodes), cpus)
+        machine = ClusterSize(len(records.nodes), cpus)
         compared = compare_with_sprio(parse_sprio(shown), records.jobs, picture, machine, records.now_s)
         found += [priorities(compared, picture), unmodelled_limits(picture), unmanaged(records)]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
@@ -139,7 +139,7 @@ def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
     )
 
 
-def unmanaged(records: ClusterRecords) -> Check:
+def unmanaged(records: SlurmRecords) -> Check:
     """Report unmanaged jobs.
 
     One that does not fit blocks all released jobs below it in its partition.

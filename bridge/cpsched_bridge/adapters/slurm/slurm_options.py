@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from cpsched_bridge.adapters.slurm import controller_load
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyCommands
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands
+from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.transport import Transport
-from cpsched_bridge.adapters.slurm.transport.auto_transport import AutoTransport
-from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
+from cpsched_bridge.adapters.slurm.transport import SlurmTransport
+from cpsched_bridge.adapters.slurm.transport.auto_transport import AutoSlurmTransport
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
@@ -60,21 +60,21 @@ class Options(Section):
 
 def connect(options: Options) -> SlurmBackend:
     """Return the backend; the first call connects to the cluster."""
-    budget = CallBudget()
-    reader = PolicyReader(PolicyCommands(counted=budget.begin), time.monotonic) if options.site_policy else None
+    budget = SlurmRpcTokenBucket()
+    reader = SitePolicyReader(SitePolicyCommands(counted=budget.begin), time.monotonic) if options.site_policy else None
     advising = SiteFactorBoosts(options.deadline_s)
     watch = load_watch(options, budget)
     return SlurmBackend(transport_of(options, budget), reader, options.boost, watch, advising)
 
 
-def transport_of(options: Options, budget: CallBudget | None = None) -> Transport:
+def transport_of(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
     """Return the configured transport, without connecting to the cluster."""
 
     def pyslurm() -> PyslurmTransport:
         return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SAID)
 
-    def cli(why: str = SAID) -> CliTransport:
-        return CliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
+    def cli(why: str = SAID) -> SlurmCliTransport:
+        return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
 
     match options.transport:
         case "pyslurm":
@@ -82,12 +82,12 @@ def transport_of(options: Options, budget: CallBudget | None = None) -> Transpor
         case "cli":
             return cli()
         case "auto":
-            return AutoTransport(pyslurm, cli)
+            return AutoSlurmTransport(pyslurm, cli)
 
 
-def load_watch(options: Options, budget: CallBudget) -> controller_load.ControllerLoadMonitor:
+def load_watch(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
     """Return the monitor of slurmctld's load."""
-    asking = PolicyCommands(options.deadline_s, {controller_load.ANSWER: (controller_load.COMMAND,)}, budget.begin)
+    asking = SitePolicyCommands(options.deadline_s, {controller_load.ANSWER: (controller_load.COMMAND,)}, budget.begin)
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 
 

@@ -21,7 +21,7 @@ All nodes of a part (a hostlist) have the same amounts, which are per node.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClusterRecords:
+class SlurmRecords:
     """One reading of a Slurm cluster; `now_s` is the controller's time."""
 
     now_s: int

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cpsched.errors import escape_controls
 from cpsched.formatting import from_now, many, span
 from cpsched.markup import Markup, tag
-from cpsched_bridge.web.page_schema import Bar, Chart, Outage
+from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
 
 MOST_ROWS = 64
 _MOST_BARS = 4000
@@ -56,7 +56,7 @@ STYLE = """
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnWindow:
+class GanttWindow:
     """The drawn window: an interval in seconds, and a half-open range of node indices."""
 
     from_s: int
@@ -64,7 +64,7 @@ class DrawnWindow:
     first: int
     last: int
     live: bool = True
-    """Whether to mark the present; otherwise times count from `Chart.now_s`, the start of a schedule."""
+    """Whether to mark the present; otherwise times count from `GanttChartView.now_s`, the start of a schedule."""
 
     @property
     def row(self) -> float:
@@ -72,7 +72,9 @@ class DrawnWindow:
         return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
 
     @classmethod
-    def around(cls, chart: Chart, before_s: int, after_s: int, first: int = 0, last: int | None = None) -> DrawnWindow:
+    def around(
+        cls, chart: GanttChartView, before_s: int, after_s: int, first: int = 0, last: int | None = None
+    ) -> GanttWindow:
         """Return a window around now, limited to existing nodes."""
         most = len(chart.node_names)
         low = min(max(0, first), max(0, most - 1))
@@ -86,16 +88,18 @@ class DrawnWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class GanttLinks:
     """Link targets; empty addresses draw no links."""
 
     job: Callable[[int], str] = lambda id: ""
     nodes: Callable[[int, int], str] = lambda first, last: ""
 
 
-def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: bool = False, title: str = "") -> Markup:
+def draw(
+    chart: GanttChartView, window: GanttWindow, links: GanttLinks | None = None, alone: bool = False, title: str = ""
+) -> Markup:
     """Draw the SVG. `alone`: include colours, for a separate file; otherwise the page's style sheet has them."""
-    links = links or Links()
+    links = links or GanttLinks()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
     rows = window.last - window.first
@@ -122,7 +126,7 @@ def draw(chart: Chart, window: DrawnWindow, links: Links | None = None, alone: b
     )  # fmt: skip
 
 
-def summary(chart: Chart, window: DrawnWindow) -> str:
+def summary(chart: GanttChartView, window: GanttWindow) -> str:
     """Return the drawing as a sentence, for readers who cannot see it."""
     kinds = dict.fromkeys(("running", "planned", "past"), 0)
     for bar in chart.bars:
@@ -139,7 +143,7 @@ def summary(chart: Chart, window: DrawnWindow) -> str:
     )
 
 
-def groups(window: DrawnWindow) -> list[tuple[int, int]]:
+def groups(window: GanttWindow) -> list[tuple[int, int]]:
     """Return at most `MOST_ROWS` groups of neighbouring nodes."""
     nodes = window.last - window.first
     size = -(-nodes // MOST_ROWS)
@@ -149,7 +153,7 @@ def groups(window: DrawnWindow) -> list[tuple[int, int]]:
 # ---------------------------------------------------------------------------------------------------- time and frame
 
 
-def _axis(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
+def _axis(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
     length_s = window.to_s - window.from_s
     step_s = next((s for s in _TICKS_S if length_s / s <= 12), -(-length_s // 12))
     first = -((chart.now_s - window.from_s) // step_s) * step_s
@@ -174,7 +178,7 @@ def _short(seconds: int) -> str:
     return span(seconds)
 
 
-def _now(chart: Chart, window: DrawnWindow, height: float) -> Iterable[Markup]:
+def _now(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
     if window.live and window.from_s <= chart.now_s <= window.to_s:
         yield _upright(window.x(chart.now_s), height, "g-now")
 
@@ -188,11 +192,11 @@ def _label(y: float, high: float, words: str, link: str = "", more: str = "") ->
     return tag("a", text, href=link, aria_label=full, tabindex=-1) if link else text
 
 
-def _row(y: float, window: DrawnWindow) -> Markup:
+def _row(y: float, window: GanttWindow) -> Markup:
     return tag("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row)
 
 
-def _out(outage: Outage, window: DrawnWindow, y: float) -> Markup:
+def _out(outage: NodeOutageView, window: GanttWindow, y: float) -> Markup:
     """Hatch a node while it takes no jobs, up to the edge if the end is unknown."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
     words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
@@ -200,11 +204,11 @@ def _out(outage: Outage, window: DrawnWindow, y: float) -> Markup:
     return tag("rect", tag("title", words), class_="g-out", x=left, y=y, **size)
 
 
-def _end_s(outage: Outage, window: DrawnWindow) -> int:
+def _end_s(outage: NodeOutageView, window: GanttWindow) -> int:
     return window.to_s if outage.to_s is None else outage.to_s
 
 
-def _outages(chart: Chart, window: DrawnWindow) -> list[Outage]:
+def _outages(chart: GanttChartView, window: GanttWindow) -> list[NodeOutageView]:
     """Return the outages in the window."""
     return [each for each in chart.outages if each.from_s < window.to_s and _end_s(each, window) > window.from_s]
 
@@ -212,9 +216,11 @@ def _outages(chart: Chart, window: DrawnWindow) -> list[Outage]:
 # ----------------------------------------------------------------------------------------------------- node by node
 
 
-def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[Markup]:
+def _single(
+    chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinks
+) -> Iterable[Markup]:
     outages = _outages(chart, window)
-    by_node: dict[int, list[Bar]] = {node: [] for node in range(window.first, window.last)}
+    by_node: dict[int, list[GanttBar]] = {node: [] for node in range(window.first, window.last)}
     for bar in bars:
         for node, _ in bar.nodes:
             if node in by_node:
@@ -230,7 +236,7 @@ def _single(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links
         yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
 
 
-def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:
+def lanes_of(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
     """Return (lane, number of lanes) of each bar, so that bars in a lane do not overlap.
 
     Lanes restart whenever no job runs or all jobs change, so that a busy morning does not make the afternoon's bars
@@ -261,7 +267,7 @@ def lanes_of(bars: Sequence[Bar]) -> list[tuple[int, int]]:
     return found
 
 
-def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, links: Links) -> Markup:
+def _bar(bar: GanttBar, chart: GanttChartView, window: GanttWindow, y: float, high: float, links: GanttLinks) -> Markup:
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
     kinds = f"g-bar g-{bar.id % _COLOURS} g-{bar.kind}"
@@ -275,7 +281,7 @@ def _bar(bar: Bar, chart: Chart, window: DrawnWindow, y: float, high: float, lin
     return tag("a", shape, href=link, tabindex=-1) if link else shape
 
 
-def _said(bar: Bar, now_s: int) -> str:
+def _said(bar: GanttBar, now_s: int) -> str:
     user = f" of {escape_controls(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
     begun = {"past": "ran", "running": "runs", "planned": "is planned"}[bar.kind]
     return (
@@ -287,7 +293,9 @@ def _said(bar: Bar, now_s: int) -> str:
 # -------------------------------------------------------------------------------------------------- group by group
 
 
-def _grouped(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Links) -> Iterable[Markup]:
+def _grouped(
+    chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinks
+) -> Iterable[Markup]:
     parts = groups(window)
     run = use_of(_spans(bars, ("past", "running")), window, parts)
     plan = use_of(_spans(bars, ("planned",)), window, parts)
@@ -305,11 +313,11 @@ def _grouped(chart: Chart, window: DrawnWindow, bars: Sequence[Bar], links: Link
         yield _area(run[i], y, window.row, "g-use", f"{words}: in use")
 
 
-def _spans(bars: Iterable[Bar], kinds: Sequence[str]) -> Iterable[Span]:
+def _spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span]:
     return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
 
 
-def use_of(spans: Iterable[Span], window: DrawnWindow, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+def use_of(spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
     """Return float64[groups, bins]: the share of each group's nodes that a span occupies, over time."""
     step_s = (window.to_s - window.from_s) / _BINS
     size = parts[0][1] - parts[0][0]

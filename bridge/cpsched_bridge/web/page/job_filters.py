@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
-from cpsched_bridge.web.page.page_query import PageQuery
-from cpsched_bridge.web.page_schema import Node, QueuedJob, RequestFacts, RunningJob, UnscheduledJobFacts, View
+from cpsched_bridge.web.page.page_query import StatusPageQuery
+from cpsched_bridge.web.page_schema import (
+    NodeView,
+    QueuedJobView,
+    RequestView,
+    RunningJobView,
+    StatusPageView,
+    UnscheduledJobView,
+)
 
-Job = QueuedJob | RunningJob | UnscheduledJobFacts
+Job = QueuedJobView | RunningJobView | UnscheduledJobView
 
 STATES = {"waiting": "waiting", "running": "running", "aside": "not decided on", "all": "all"}
 """States that can be selected, with their labels."""
@@ -21,14 +28,16 @@ _MOST_CHOICES = 50
 _NEVER_S = 2**62
 
 
-def request_of(job: Job) -> RequestFacts | None:
+def request_of(job: Job) -> RequestView | None:
     """Return a job's request, if known."""
-    return job.asked if isinstance(job, UnscheduledJobFacts) else job
+    return job.asked if isinstance(job, UnscheduledJobView) else job
 
 
 def begin_s(job: Job) -> int | None:
     """Return a job's start, actual or expected."""
-    return job.start_s if isinstance(job, RunningJob) else job.expected_s if isinstance(job, QueuedJob) else None
+    return (
+        job.start_s if isinstance(job, RunningJobView) else job.expected_s if isinstance(job, QueuedJobView) else None
+    )
 
 
 def _by_submission(job: Job) -> Any:
@@ -63,7 +72,7 @@ ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 """Sort orders of jobs: name -> label, key."""
 
-NODE_ORDERS: dict[str, tuple[str, Callable[[Node], Any]]] = {
+NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
     "node": ("node", lambda node: node.index),
     "state": ("trouble first", lambda node: (NODE_STATES.index(node.state), node.index)),
     "use": ("most in use", lambda node: (-_share(node), node.index)),
@@ -74,7 +83,7 @@ NODE_ORDERS: dict[str, tuple[str, Callable[[Node], Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class FilterField:
+class JobFilterField:
     """A field to filter jobs by: its values, the most frequent first, and whether the list is complete."""
 
     name: str
@@ -83,13 +92,13 @@ class FilterField:
     whole: bool
 
 
-def jobs(view: View, asked: PageQuery) -> list[Job]:
+def jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
     """Return the selected jobs in the selected order."""
     found = [job for job in of_state(view, asked.state) if _is_asked_for(job, asked)]
     return _ordered(found, asked.sort, ORDERS)
 
 
-def of_state(view: View, state: str) -> list[Job]:
+def of_state(view: StatusPageView, state: str) -> list[Job]:
     """Return all jobs in a state; by default, pending jobs."""
     of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
     if state == "all":
@@ -97,7 +106,7 @@ def of_state(view: View, state: str) -> list[Job]:
     return list(of.get(state, view.queue))
 
 
-def choices(view: View, asked: PageQuery) -> list[FilterField]:
+def choices(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
     """Return the filters for the jobs of the selected state."""
     among, found = of_state(view, asked.state), []
     for name in FIELDS:
@@ -107,11 +116,13 @@ def choices(view: View, asked: PageQuery) -> list[FilterField]:
                 for value, _ in Counter(getattr(job, name) for job in among).most_common()
                 if value and value.isprintable()
             ]
-            found.append(FilterField(name, getattr(asked, name), common[:_MOST_CHOICES], len(common) <= _MOST_CHOICES))
+            found.append(
+                JobFilterField(name, getattr(asked, name), common[:_MOST_CHOICES], len(common) <= _MOST_CHOICES)
+            )
     return found
 
 
-def nodes(found: Iterable[Node], asked: PageQuery) -> list[Node]:
+def nodes(found: Iterable[NodeView], asked: StatusPageQuery) -> list[NodeView]:
     """Return the selected nodes in the selected order."""
     words = asked.q.lower()
     chosen = [
@@ -123,7 +134,7 @@ def nodes(found: Iterable[Node], asked: PageQuery) -> list[Node]:
     return _ordered(chosen, asked.sort, NODE_ORDERS)
 
 
-def _is_asked_for(job: Job, asked: PageQuery) -> bool:
+def _is_asked_for(job: Job, asked: StatusPageQuery) -> bool:
     if any(wanted and getattr(job, name) != wanted for name in FIELDS if (wanted := getattr(asked, name))):
         return False
     if asked.kind and getattr(job, "kind", "") != asked.kind:
@@ -134,7 +145,7 @@ def _is_asked_for(job: Job, asked: PageQuery) -> bool:
 
 
 def _says(job: Job, words: str) -> bool:
-    why = job.why if isinstance(job, QueuedJob | UnscheduledJobFacts) else ""
+    why = job.why if isinstance(job, QueuedJobView | UnscheduledJobView) else ""
     texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
     return any(words in text.lower() for text in texts) or words == str(job.id)
 
@@ -146,5 +157,5 @@ def _ordered(found: list[Any], sort: str, orders: dict[str, tuple[str, Callable[
     return found
 
 
-def _share(node: Node) -> float:
+def _share(node: NodeView) -> float:
     return node.in_use[0] / node.capacity[0] if node.capacity and node.capacity[0] else 0.0

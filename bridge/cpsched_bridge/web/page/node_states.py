@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cpsched_bridge.web.page_schema import Node, Outage, RequestFacts, View
+from cpsched_bridge.web.page_schema import NodeOutageView, NodeView, RequestView, StatusPageView
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
 """States of a node, the worst first."""
@@ -12,7 +12,7 @@ _RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
 _MOST_PLANNED = 8
 
 
-def nodes(view: View) -> list[Node]:
+def nodes(view: StatusPageView) -> list[NodeView]:
     """Return all nodes, in the cluster's order."""
     running, used = _running(view)
     if view.status.reader:  # the reader sees only the total use of other users' jobs
@@ -25,7 +25,7 @@ def nodes(view: View) -> list[Node]:
         free = view.machine.free[index] if view.machine.free else nothing
         shut = out.get(index)
         found.append(
-            Node.model_construct(
+            NodeView.model_construct(
                 index=index, name=name,
                 state=_state(shut, bool(running[index]) or any(used.get(index, ())), capacity, free),
                 because=shut.name if shut else "", until_s=shut.to_s if shut else None, capacity=capacity,
@@ -36,7 +36,7 @@ def nodes(view: View) -> list[Node]:
     return found
 
 
-def _running(view: View) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
+def _running(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
     """Return the running jobs of each node, and their total use."""
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)
@@ -51,7 +51,7 @@ def _running(view: View) -> tuple[defaultdict[int, list[int]], dict[int, list[in
     return on, used
 
 
-def _in_use(view: View) -> dict[int, list[int]]:
+def _in_use(view: StatusPageView) -> dict[int, list[int]]:
     """Return what is not free on each node that takes jobs."""
     rows = zip(view.machine.capacity, view.machine.free, strict=True)
     shut = {*view.chart.unavailable, *_out(view)}
@@ -62,11 +62,11 @@ def _in_use(view: View) -> dict[int, list[int]]:
     }
 
 
-def _taken(job: RequestFacts, units: int, capacity: list[int]) -> list[int]:
+def _taken(job: RequestView, units: int, capacity: list[int]) -> list[int]:
     return list(capacity) if job.exclusive else [units * amount for amount in job.per_unit]
 
 
-def _planned(view: View) -> defaultdict[int, list[tuple[int, int]]]:
+def _planned(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
     found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for bar in view.chart.bars:
         if bar.kind == "planned":
@@ -75,9 +75,9 @@ def _planned(view: View) -> defaultdict[int, list[tuple[int, int]]]:
     return found
 
 
-def _out(view: View) -> dict[int, Outage]:
+def _out(view: StatusPageView) -> dict[int, NodeOutageView]:
     """Return the worst current outage of each node that takes no jobs."""
-    found: dict[int, Outage] = {}
+    found: dict[int, NodeOutageView] = {}
     for each in sorted(view.chart.outages, key=lambda each: _RANK.get(each.kind, 3)):
         if each.from_s <= view.status.now_s:
             for node in each.nodes:
@@ -85,7 +85,7 @@ def _out(view: View) -> dict[int, Outage]:
     return found
 
 
-def _state(shut: Outage | None, busy: bool, capacity: list[int], free: list[int]) -> str:
+def _state(shut: NodeOutageView | None, busy: bool, capacity: list[int], free: list[int]) -> str:
     if shut is not None:
         return "unavailable" if shut.kind == "unknown" else shut.kind
     if not any(free) and any(capacity) and not busy:

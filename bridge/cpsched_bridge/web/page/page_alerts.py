@@ -8,7 +8,7 @@ from cpsched.errors import abbreviate
 from cpsched.formatting import many
 from cpsched_bridge.cycle_report import OK, CycleReport
 from cpsched_bridge.ports import Check, Observation, UnusableObject
-from cpsched_bridge.web.page_schema import Alert
+from cpsched_bridge.web.page_schema import PageAlert
 
 _MOST_TOLD = 5
 _OF_USERS = frozenset({"reservation", "association"})
@@ -17,7 +17,7 @@ _OF_USERS = frozenset({"reservation", "association"})
 
 def alerts_of(
     last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
-) -> list[Alert]:
+) -> list[PageAlert]:
     """Return the alerts of the last cycle, urgent ones first.
 
     `checks`: their last results. With `hidden`, reservations and associations are not named, because they may name
@@ -27,41 +27,41 @@ def alerts_of(
     return sorted(found, key=lambda each: not each.urgent)
 
 
-def stalled_alert(reasons: Sequence[str]) -> Alert:
+def stalled_alert(reasons: Sequence[str]) -> PageAlert:
     """Return the alert of a loop that seems to hang."""
-    return Alert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
+    return PageAlert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
 
 
-def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[Alert]:
+def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[PageAlert]:
     if paused:
-        yield Alert(urgent=True, words="The bridge starts no jobs.", details=[paused])
+        yield PageAlert(urgent=True, words="The bridge starts no jobs.", details=[paused])
     if last.result != OK:
         told = [each.detail for each in last.happenings if each.kind == last.result][:_MOST_TOLD]
         words = f"The last cycle failed: {last.result.replace('_', ' ')}. The cluster's state on this page is older."
-        yield Alert(urgent=True, words=words, details=told)
+        yield PageAlert(urgent=True, words=words, details=told)
     if last.fallback:
-        yield Alert(urgent=False, words="The fallback decides instead of the dispatcher.", details=[])
+        yield PageAlert(urgent=False, words="The fallback decides instead of the dispatcher.", details=[])
     if last.slowed:
         words = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."
-        yield Alert(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
+        yield PageAlert(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
     if last.stuck:
         words = f"Repeated commands have no effect on {many(last.stuck, 'job')}."
-        yield Alert(urgent=False, words=words, details=[])
+        yield PageAlert(urgent=False, words=words, details=[])
 
 
-def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[Alert]:
+def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[PageAlert]:
     if unusable:
         words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field is unusable."
         named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
-        yield Alert(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
+        yield PageAlert(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
 
 
-def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[Alert]:
+def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[PageAlert]:
     for check in checks:
         if not check.ok:
             mend = [check.mend] if check.mend else []
-            yield Alert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
+            yield PageAlert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
         told = abbreviate(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
-        yield Alert(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])
+        yield PageAlert(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])

@@ -12,7 +12,7 @@ _MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PageQuery:
+class StatusPageQuery:
     """Selected nodes and jobs. Invalid parameters are ignored."""
 
     ahead: int = 6
@@ -33,7 +33,7 @@ class PageQuery:
     """Name of a sort order; with a leading minus, reversed."""
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> PageQuery:
+    def of(cls, query: Mapping[str, str]) -> StatusPageQuery:
         """Parse the parameters of an address."""
         ahead = _number(query.get("ahead"))
         words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
@@ -58,7 +58,7 @@ class PageQuery:
     def address(self, **changes: object) -> str:
         """Return the address of the page with changes; a changed selection starts at its first page."""
         values = asdict(self) | {"page": 1} | changes
-        plain = asdict(PageQuery())
+        plain = asdict(StatusPageQuery())
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})
 
     def other(self, **choices: object) -> str:

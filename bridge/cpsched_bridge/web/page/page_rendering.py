@@ -13,14 +13,14 @@ from cpsched.forecast import BackfillWindow
 from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
 from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
-from cpsched_bridge.web.explain import Explanation, because
+from cpsched_bridge.web.explain import JobExplanation, because
 from cpsched_bridge.web.page import gantt_chart, job_filters, request_text, templates
-from cpsched_bridge.web.page.gantt_chart import DrawnWindow, Links
+from cpsched_bridge.web.page.gantt_chart import GanttLinks, GanttWindow
 from cpsched_bridge.web.page.job_filters import Job, request_of
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.node_states import nodes as nodes_of
-from cpsched_bridge.web.page.page_query import HOURS, PageQuery
-from cpsched_bridge.web.page_schema import QueuedJob, RunningJob, View
+from cpsched_bridge.web.page.page_query import HOURS, StatusPageQuery
+from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView
 
 ROWS = 100
 """Rows of a table per page."""
@@ -35,20 +35,20 @@ _REFRESH_S = 15
 
 
 @dataclass(frozen=True, slots=True)
-class PageContext:
+class StatusPageContext:
     """The input of every page."""
 
-    view: View
-    asked: PageQuery
+    view: StatusPageView
+    asked: StatusPageQuery
     part: bool = False
     """Whether to render only the changing part, for an open page."""
 
 
-def index(sight: PageContext) -> str:
+def index(sight: StatusPageContext) -> str:
     """Render the overview: alerts, use, pending reasons, next jobs, plan."""
     view, asked = sight.view, sight.asked
-    window = DrawnWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
-    links = Links(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
+    window = GanttWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
+    links = GanttLinks(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
     return _page(
         "index.html", sight,
         drawing=gantt_chart.draw(view.chart, window, links),
@@ -62,7 +62,7 @@ def index(sight: PageContext) -> str:
     )  # fmt: skip
 
 
-def jobs(sight: PageContext) -> str:
+def jobs(sight: StatusPageContext) -> str:
     """Render the selected jobs, a hundred per page."""
     view, asked = sight.view, sight.asked
     found = job_filters.jobs(view, asked)
@@ -76,7 +76,7 @@ def jobs(sight: PageContext) -> str:
     )  # fmt: skip
 
 
-def nodes(sight: PageContext) -> str:
+def nodes(sight: StatusPageContext) -> str:
     """Render the selected nodes with running and next jobs."""
     view, asked = sight.view, sight.asked
     every = nodes_of(view)
@@ -90,18 +90,18 @@ def nodes(sight: PageContext) -> str:
     )  # fmt: skip
 
 
-def wall(sight: PageContext) -> str:
+def wall(sight: StatusPageContext) -> str:
     """Render the overview for a wall display."""
     waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
     return _page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
-def job(sight: PageContext, found: Explanation) -> str:
+def job(sight: StatusPageContext, found: JobExplanation) -> str:
     """Render the page of one job."""
     of, names = found.job, [each.name for each in sight.view.status.resources]
     words = ("name", "user", "account", "partition", "qos")
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
-    if isinstance(of, QueuedJob) and of.priority:
+    if isinstance(of, QueuedJobView) and of.priority:
         facts.append(("priority", f"{of.priority:,}"))
     asked = request_of(of) if of is not None else None
     if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
@@ -114,7 +114,7 @@ def job(sight: PageContext, found: Explanation) -> str:
 
 
 def when(
-    sight: PageContext,
+    sight: StatusPageContext,
     asked: Mapping[str, str],
     found: Sequence[ExpectedStart] | None,
     could: Sequence[BackfillWindow] | None,
@@ -167,7 +167,7 @@ def not_yet(base: str, version: str, why: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def _page(name: str, sight: PageContext, base: str = "", **values: Any) -> str:
+def _page(name: str, sight: StatusPageContext, base: str = "", **values: Any) -> str:
     status = sight.view.status
     return templates.page(
         name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
@@ -177,7 +177,7 @@ def _page(name: str, sight: PageContext, base: str = "", **values: Any) -> str:
     )  # fmt: skip
 
 
-def _paged(found: Sequence[Any], asked: PageQuery) -> tuple[Sequence[Any], int, PageQuery]:
+def _paged(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
     """Return the rows of one page, the number of pages, and the page's number."""
     pages = max(1, -(-len(found) // ROWS))
     asked = replace(asked, page=min(asked.page, pages))
@@ -185,7 +185,7 @@ def _paged(found: Sequence[Any], asked: PageQuery) -> tuple[Sequence[Any], int, 
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
+class JobTableRow:
     """A job in a table."""
 
     job: Job
@@ -197,28 +197,28 @@ class JobRow:
     moved: str
 
 
-def _rows(found: Sequence[Job], view: View, mixed: bool) -> list[JobRow]:
+def _rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
     """Return table rows. `mixed`: the jobs have several states, so each row shows its own."""
     names = [each.name for each in view.status.resources]
     rows = [_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]
 
 
-def _row(job: Job, names: Sequence[str], view: View) -> JobRow:
+def _row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
     now_s = view.status.now_s
     asked = request_of(job)
     wants = request_text.request_summary(asked, names) if asked is not None else ""
-    if isinstance(job, QueuedJob):
+    if isinstance(job, QueuedJobView):
         when = "not known" if job.expected_s is None else to_come(job.expected_s, now_s)
         waited = f"{because(job, view.status.mode)}; has waited {span(now_s - job.submit_s)}"
-        return JobRow(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
-    if isinstance(job, RunningJob):
+        return JobTableRow(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
+    if isinstance(job, RunningJobView):
         nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
         why = f"on {nodes or UNKNOWN_NODES}; waited {span(job.start_s - job.submit_s)}"
         ends = f"ends {to_come(job.expected_end_s, now_s)}"
-        return JobRow(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
-    return JobRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
+        return JobTableRow(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
+    return JobTableRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
 
 
-def _labels(view: View) -> dict[int, str]:
+def _labels(view: StatusPageView) -> dict[int, str]:
     return {job.id: job.label for job in [*view.queue, *view.running]}

@@ -8,20 +8,24 @@ from collections.abc import Iterable, Mapping
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, general, text_of
-from cpsched_bridge.web.page_schema import QueuedJob, ReasonCount, UnscheduledJobFacts
+from cpsched_bridge.web.page_schema import PendingReasonCount, QueuedJobView, UnscheduledJobView
 
 _MOST_NAMED = 3
 _FIGURES = re.compile(r"\b\d[\d.,]*\b")
 
 
-def summarize_reasons(counts: Mapping[str, int], jobs: Iterable[QueuedJob | UnscheduledJobFacts]) -> list[ReasonCount]:
+def summarize_reasons(
+    counts: Mapping[str, int], jobs: Iterable[QueuedJobView | UnscheduledJobView]
+) -> list[PendingReasonCount]:
     """Return the kinds with jobs, the most frequent first. `counts`: jobs by kind."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
-        if isinstance(job, UnscheduledJobFacts) or job.kind == OTHER:
+        if isinstance(job, UnscheduledJobView) or job.kind == OTHER:
             found[job.kind][_alike(job.reason)] += 1
     return [
-        ReasonCount(kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=found[kind].most_common(_MOST_NAMED))
+        PendingReasonCount(
+            kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=found[kind].most_common(_MOST_NAMED)
+        )
         for kind, number in sorted(counts.items(), key=lambda each: -each[1])
         if number
     ]

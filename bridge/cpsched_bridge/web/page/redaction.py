@@ -14,29 +14,29 @@ from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, general
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page_schema import (
-    Alert,
-    Chart,
-    Outage,
-    QueuedJob,
-    RequestFacts,
-    Status,
-    UnscheduledJobFacts,
-    View,
+    BridgeStatusView,
+    GanttChartView,
+    NodeOutageView,
+    PageAlert,
+    QueuedJobView,
+    RequestView,
+    StatusPageView,
+    UnscheduledJobView,
 )
 
 _IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
 """Reasons of a plug-in may name other jobs."""
-A = TypeVar("A", bound=RequestFacts)
+A = TypeVar("A", bound=RequestView)
 
 
-def redact_for_user(view: View, user: str) -> View:
+def redact_for_user(view: StatusPageView, user: str) -> StatusPageView:
     """Return the view for `user`."""
     queue = [job for job in view.queue if job.user == user]
     ids = {job.id for job in queue} | {job.id for job in view.running if job.user == user}
     queue = [_queued(job, position, ids) for position, job in enumerate(queue, start=1)]
     running = [_own_nodes(job) for job in view.running if job.user == user]
     aside = [_aside(job) for job in view.aside if job.user == user]
-    return View(
+    return StatusPageView(
         status=_status(view.status, user, queue, len(running), aside),
         queue=queue,
         running=running,
@@ -48,7 +48,7 @@ def redact_for_user(view: View, user: str) -> View:
     )
 
 
-def _queued(job: QueuedJob, position: int, ids: Iterable[int]) -> QueuedJob:
+def _queued(job: QueuedJobView, position: int, ids: Iterable[int]) -> QueuedJobView:
     known = set(ids)
     return _own_nodes(job).model_copy(
         update={
@@ -65,17 +65,17 @@ def _own_nodes(job: A) -> A:
     return job.model_copy(update={"nodes_from": parts})
 
 
-def _aside(job: UnscheduledJobFacts) -> UnscheduledJobFacts:
+def _aside(job: UnscheduledJobView) -> UnscheduledJobView:
     asked = _own_nodes(job.asked) if job.asked is not None else None
     return job.model_copy(update={"reason": general(job.reason), "asked": asked})
 
 
 def _status(
-    status: Status, user: str, queue: list[QueuedJob], running: int, aside: list[UnscheduledJobFacts]
-) -> Status:
+    status: BridgeStatusView, user: str, queue: list[QueuedJobView], running: int, aside: list[UnscheduledJobView]
+) -> BridgeStatusView:
     kinds = [*(job.kind for job in queue), *(job.kind for job in aside)]
     counts = Counter(filter(None, kinds))
-    alarms = [Alert(urgent=True, words=alarm.words, details=[]) for alarm in status.alarms if alarm.urgent]
+    alarms = [PageAlert(urgent=True, words=alarm.words, details=[]) for alarm in status.alarms if alarm.urgent]
     return status.model_copy(
         update={
             "reader": user,
@@ -89,7 +89,7 @@ def _status(
     )
 
 
-def _chart(chart: Chart, user: str) -> Chart:
+def _chart(chart: GanttChartView, user: str) -> GanttChartView:
     return chart.model_copy(
         update={
             "bars": [bar for bar in chart.bars if bar.user == user],
@@ -98,5 +98,5 @@ def _chart(chart: Chart, user: str) -> Chart:
     )
 
 
-def _unnamed(outage: Outage) -> Outage:
+def _unnamed(outage: NodeOutageView) -> NodeOutageView:
     return outage.model_copy(update={"name": ""}) if outage.kind == "reserved" else outage

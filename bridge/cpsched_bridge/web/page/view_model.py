@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from cpsched.feasibility import amounts_used
-from cpsched.forecast import INTERVAL_OUTCOMES, StartInterval
+from cpsched.forecast import INTERVAL_OUTCOMES, StartTimeInterval
 from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Check, Hold, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
-from cpsched_bridge.telemetry.cycle_follower import CycleSample, WatchContext
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
+from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext, CycleSample
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, Counts
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page.page_alerts import alerts_of
@@ -42,7 +42,7 @@ _MOST_MOMENTS = PAST_S // _MOMENT_S + 1
 
 
 @dataclass(frozen=True, slots=True)
-class EndedPageJob:
+class EndedJobView:
     """An ended job."""
 
     job: Job
@@ -53,7 +53,7 @@ class EndedPageJob:
 
 
 @dataclass(frozen=True, slots=True)
-class LatestCycles:
+class LatestCycleReports:
     """The last cycle that read the cluster, and the last cycle; replaced as a whole."""
 
     last: CycleReport
@@ -62,30 +62,30 @@ class LatestCycles:
     free: IntArray
     promises: Mapping[int, int]
     """Job id -> first expected start."""
-    around: WatchContext
+    around: BridgeTelemetryContext
     checks: Sequence[Check] = ()
     """Their last results."""
-    intervals: Mapping[int, StartInterval] = field(default_factory=dict)
+    intervals: Mapping[int, StartTimeInterval] = field(default_factory=dict)
     """The last intervals, by job id."""
 
 
 @dataclass(slots=True)
-class ViewModel:
+class StatusPageState:
     """The page's state between cycles."""
 
     settings: Settings
-    outlook: StartForecasts = field(default_factory=StartForecasts)
-    _instant: LatestCycles | None = None
+    outlook: StartForecaster = field(default_factory=StartForecaster)
+    _instant: LatestCycleReports | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
     """Of running jobs."""
-    _past: deque[EndedPageJob] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
-    _lines: deque[page_schema.DecisionLine] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
-    _moments: deque[page_schema.UsageAt] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
+    _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
+    _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
+    _moments: deque[page_schema.UsageSample] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
     _checks: Sequence[Check] = ()
     _lock: Lock = field(default_factory=Lock)
     _building: Lock = field(default_factory=Lock)
-    _view: page_schema.View | None = None
+    _view: page_schema.StatusPageView | None = None
 
     def __call__(self, cycle: CycleSample, promises: Mapping[int, int]) -> None:
         """Record one cycle; the loop calls this."""
@@ -99,7 +99,9 @@ class ViewModel:
                 free = seen.free.copy()
                 self._note_moment(seen, free)
                 around, intervals = cycle.around, self.outlook.intervals
-                self._instant = LatestCycles(report, report, seen, free, promises, around, self._checks, intervals)
+                self._instant = LatestCycleReports(
+                    report, report, seen, free, promises, around, self._checks, intervals
+                )
             elif self._instant is not None:
                 self._instant = replace(self._instant, last=report, around=cycle.around, checks=self._checks)
 
@@ -109,7 +111,7 @@ class ViewModel:
         for id in self._running.keys() - now.keys():
             before, end_s = self._running[id], ends.get(id, seen.now_s)
             self._past.append(
-                EndedPageJob(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
+                EndedJobView(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
             )
         self._running, self._labels = now, seen.labels
         while self._past and self._past[0].end_s < seen.now_s - PAST_S:
@@ -120,14 +122,14 @@ class ViewModel:
             return
         total = seen.cluster.capacity.sum(axis=0)
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
-        self._moments.append(page_schema.UsageAt(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
+        self._moments.append(page_schema.UsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def round(self) -> int:
         """Number of the last cycle; 0 before the first that read the cluster."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
-    def view(self) -> page_schema.View | None:
+    def view(self) -> page_schema.StatusPageView | None:
         """Return the view of the last cycle; None before the first that read the cluster."""
         with self._building:
             with self._lock:
@@ -142,7 +144,7 @@ class ViewModel:
             return self._view
 
 
-def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageRow]:
+def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
     """Return a row per horizon with forecasts, and one for all; empty without forecasts."""
     rows = {
         words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
@@ -150,19 +152,19 @@ def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageRow]:
     }
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     return [
-        page_schema.IntervalCoverageRow(ahead=words, told=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True)))
+        page_schema.IntervalCoverageView(ahead=words, told=sum(row), **dict(zip(INTERVAL_OUTCOMES, row, strict=True)))
         for words, row in rows.items()
         if any(row)
     ]
 
 
-def _line(report: CycleReport) -> page_schema.DecisionLine:
+def _line(report: CycleReport) -> page_schema.CycleView:
     effort = report.decision.effort if report.decision is not None else None
     gap = None
     if effort is not None and effort.objective is not None and effort.bound is not None:
         scale = abs(effort.objective)
         gap = max(0.0, min(1.0, (effort.objective - effort.bound) / scale)) if scale else 0.0
-    return page_schema.DecisionLine(
+    return page_schema.CycleView(
         round=report.number, mode=report.mode, result=report.result,
         path=effort.path if effort else "", status=effort.status if effort else "",
         considered=effort.considered if effort else 0, variables=effort.variables if effort else 0, gap=gap,
@@ -175,34 +177,36 @@ def _line(report: CycleReport) -> page_schema.DecisionLine:
 class _View:
     """Builds the values of one instant."""
 
-    instant: LatestCycles
+    instant: LatestCycleReports
     settings: Settings
-    past: list[EndedPageJob]
+    past: list[EndedJobView]
 
     @property
     def hidden(self) -> bool:
         return self.settings.page.users == "hide"
 
-    def build(self, lines: list[page_schema.DecisionLine], moments: list[page_schema.UsageAt]) -> page_schema.View:
+    def build(
+        self, lines: list[page_schema.CycleView], moments: list[page_schema.UsageSample]
+    ) -> page_schema.StatusPageView:
         seen, report = self.instant.observation, self.instant.read
         queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []
         running, aside = list(self._running(seen, report.snapshot)), list(self._aside(seen, report))
         out = self._unavailable(seen.cluster)
-        return page_schema.View(
+        return page_schema.StatusPageView(
             status=self._status(queue, aside, len(out)),
             queue=queue,
             running=running,
             aside=aside,
             decisions=lines,
             history=[moment for moment in moments if moment.now_s >= seen.now_s - PAST_S],
-            chart=page_schema.Chart(
+            chart=page_schema.GanttChartView(
                 now_s=seen.now_s,
                 node_names=list(seen.cluster.node_names),
                 unavailable=out,
                 outages=list(self._outages(seen, out)),
                 bars=list(self._bars(seen, report)),
             ),
-            machine=page_schema.Machine.model_construct(
+            machine=page_schema.NodeCapacityView.model_construct(
                 capacity=seen.cluster.capacity.tolist(), free=self.instant.free.tolist()
             ),
         )
@@ -247,7 +251,7 @@ class _View:
         """Return a reason; with hidden names, without the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
         return _valid_reason(reason_kinds.general(reason) if self.hidden else reason)
 
-    def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJob]:
+    def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
         table, promises = snapshot.table, self.instant.promises
         labels = self.instant.observation.names()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
@@ -256,7 +260,7 @@ class _View:
             job = table.jobs[slot]
             likely = self.instant.intervals.get(job.id)
             wait = decision.waits.get(job.id) if decision is not None else None
-            yield page_schema.QueuedJob.model_construct(
+            yield page_schema.QueuedJobView.model_construct(
                 **self._facts(job, labels.get(job.id, "")),
                 **self._asked(job),
                 position=position,
@@ -271,12 +275,12 @@ class _View:
                 likely_to_s=likely.to_s if likely else None,
             )
 
-    def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJob]:
+    def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJobView]:
         ends = _ends(snapshot)
         names, labels = seen.cluster.node_names, seen.names()
         for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
             job = running.job
-            yield page_schema.RunningJob.model_construct(
+            yield page_schema.RunningJobView.model_construct(
                 **self._facts(job, labels.get(job.id, "")),
                 **self._asked(job),
                 start_s=running.start_s,
@@ -284,9 +288,9 @@ class _View:
                 nodes=[(names[node], units) for node, units in running.placement],
             )
 
-    def _aside(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.UnscheduledJobFacts]:
+    def _aside(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.UnscheduledJobView]:
         for left in seen.left:
-            yield page_schema.UnscheduledJobFacts.model_construct(
+            yield page_schema.UnscheduledJobView.model_construct(
                 id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user), account="",
                 name="", partition="", qos="", kind="left_to_slurm", reason=self._why(left.reason), asked=None,
             )  # fmt: skip
@@ -297,11 +301,11 @@ class _View:
                 kind = reason_kinds.unscheduled_kind(pending)
                 held = pending.held_by if pending.hold is Hold.USER else reason_kinds.NOT_OURS
                 waits = job.ineligible if kind == "ineligible" else None
-                yield page_schema.UnscheduledJobFacts.model_construct(
+                yield page_schema.UnscheduledJobView.model_construct(
                     **self._facts(job, pending.label),
                     kind=kind,
                     reason=self._why(waits or held),
-                    asked=page_schema.RequestFacts.model_construct(**self._asked(job)),
+                    asked=page_schema.RequestView.model_construct(**self._asked(job)),
                 )
 
     # ------------------------------------------------------------------------------------------------- the machine
@@ -311,7 +315,7 @@ class _View:
         busy = {node for running in self.instant.observation.running for node, _ in running.placement}
         return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
 
-    def _outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.Outage]:
+    def _outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.NodeOutageView]:
         """Yield the cluster's outages, and one for the other nodes with nothing free.
 
         Slurm names a reservation after its user by default, so its name is hidden together with users' names.
@@ -320,13 +324,13 @@ class _View:
         for each in seen.outages:
             told |= set(each.nodes) if each.from_s <= seen.now_s else set()
             name = self._name(each.name) if each.kind == "reserved" else _valid(each.name)
-            yield page_schema.Outage(
+            yield page_schema.NodeOutageView(
                 kind=each.kind, name=name, nodes=list(each.nodes), from_s=each.from_s, to_s=each.to_s
             )
         if rest := [node for node in out if node not in told]:
-            yield page_schema.Outage(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
+            yield page_schema.NodeOutageView(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
 
-    def _resources(self) -> list[page_schema.Resource]:
+    def _resources(self) -> list[page_schema.ResourceUsageView]:
         seen, free = self.instant.observation, self.instant.free.sum(axis=0)
         used = np.zeros(len(seen.cluster.resources), np.int64)
         for running in seen.running:
@@ -334,7 +338,7 @@ class _View:
                 used += amounts
         total = seen.cluster.capacity.sum(axis=0)
         return [
-            page_schema.Resource(
+            page_schema.ResourceUsageView(
                 name=name, capacity=int(total[r]), in_use=int(used[r]), free=int(free[r]),
                 unavailable=max(0, int(total[r] - used[r] - free[r])),
             )
@@ -342,13 +346,13 @@ class _View:
         ]  # fmt: skip
 
     def _status(
-        self, queue: list[page_schema.QueuedJob], aside: list[page_schema.UnscheduledJobFacts], out: int
-    ) -> page_schema.Status:
+        self, queue: list[page_schema.QueuedJobView], aside: list[page_schema.UnscheduledJobView], out: int
+    ) -> page_schema.BridgeStatusView:
         instant, policy = self.instant, self.settings.policy
         seen, last = instant.observation, instant.last
         paused = instant.around.paused or _waiting(last.waits_for)
         counts = reason_kinds.jobs_by_reason(instant.read) or {}
-        return page_schema.Status(
+        return page_schema.BridgeStatusView(
             version=version("cpsched"), cluster=_valid(seen.cluster_name)[:80], host=platform.node(),
             round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
             dispatcher=policy.dispatcher, predictor=policy.predictor,
@@ -360,7 +364,7 @@ class _View:
 
     # --------------------------------------------------------------------------------------------------- the chart
 
-    def _bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.Bar]:
+    def _bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.GanttBar]:
         ends, labels = _ends(report.snapshot), seen.names()
         for ran in self.past:
             yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
@@ -377,9 +381,9 @@ class _View:
 
     def _bar(
         self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]], label: str
-    ) -> page_schema.Bar:
+    ) -> page_schema.GanttBar:
         user, name = self._name(job.user), _valid(label) or str(job.id)
-        return page_schema.Bar.model_construct(
+        return page_schema.GanttBar.model_construct(
             id=job.id, label=name, user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
         )
 

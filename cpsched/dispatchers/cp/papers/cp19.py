@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
-from cpsched.dispatchers.cp.model_choice import ModelChoice
+from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
 
-_PCP = ModelChoice("all", "doubles", "remaining", "late", "none", "nodes", model_s=16.0)
+_PCP = CpDispatcherConfig("all", "doubles", "remaining", "late", "none", "nodes", model_s=16.0)
 _PCP1 = replace(_PCP, jobs="startable", control="stops")
 _PCP2 = replace(_PCP1, running="at-least-1s")
-_HCP = ModelChoice("first", "doubles", "remaining", "weighted-wait", "urgency", "best-fit")
+_HCP = CpDispatcherConfig("first", "doubles", "remaining", "weighted-wait", "urgency", "best-fit")
 _HCP1 = replace(_HCP, jobs="startable", control="stops")
 _HCP2 = replace(_HCP1, running="at-least-1s")
 _LATE = "with minimal lateness beyond expected waits"
@@ -31,10 +31,10 @@ LISTED = (
            _OF_PCP, _PCP1, first_limit_s=1.0),
     family_member("pcp2", "PCP1 with at least one second for running jobs.", _OF_PCP, _PCP2, first_limit_s=1.0),
     family_member("pcp19", "PCP'19: starts and nodes of jobs that could start now, with minimal slowdown.",
-           "cp19 section 4 (PCP3)", ModelChoice(allocation="nodes")),
+           "cp19 section 4 (PCP3)", CpDispatcherConfig(allocation="nodes")),
     family_member("hcp", f"Plans starts on pools {_WAIT}; nodes by best fit afterwards.", _OF_HCP, _HCP),
     family_member("hcp1", "HCP for the jobs that could start now, with a stopping rule for the search.", _OF_HCP, _HCP1),  # noqa: E501
     family_member("hcp2", "HCP1 with at least one second for running jobs.", _OF_HCP, _HCP2),
     family_member("hcp19", "HCP'19: starts on pools of jobs that could start now, with minimal slowdown; nodes by best fit.",  # noqa: E501
-           "cp19 section 4 (HCP3)", ModelChoice(allocation="best-fit")),
+           "cp19 section 4 (HCP3)", CpDispatcherConfig(allocation="best-fit")),
 )  # fmt: skip

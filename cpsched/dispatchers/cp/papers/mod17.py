@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
-from cpsched.dispatchers.cp.model_choice import ModelChoice
+from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
 
 _SUMMARY = "Plans starts on pools with minimal total wait; order and nodes by the priority rule of prb."
-_CPH = ModelChoice("first", "doubles", "remaining", "wait", "urgency", "best-fit")
+_CPH = CpDispatcherConfig("first", "doubles", "remaining", "wait", "urgency", "best-fit")
 
 LISTED = (family_member("cph", _SUMMARY, "mod17 section 4", _CPH),)

@@ -1,13 +1,14 @@
 """PCP'20 (pcp20): start times and places in one constraint model whose size is independent of the system's.
 
-The parts are the defaults of `ModelChoice`; the objective is `slowdown` of `cpsched/dispatchers/cp/cp_objective.py`.
+The parts are the defaults of `CpDispatcherConfig`; the objective is `slowdown` of
+`cpsched/dispatchers/cp/cp_objective.py`.
 """
 
 from __future__ import annotations
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
-from cpsched.dispatchers.cp.model_choice import ModelChoice
+from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
 
 _SUMMARY = "Plans start times and places of jobs that could start now in one constraint model, with minimal slowdown."
 
-LISTED = (family_member("pcp20", _SUMMARY, "pcp20; search control of cp19", ModelChoice()),)
+LISTED = (family_member("pcp20", _SUMMARY, "pcp20; search control of cp19", CpDispatcherConfig()),)

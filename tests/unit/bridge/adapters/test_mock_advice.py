@@ -5,7 +5,7 @@ from __future__ import annotations
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import EventPace, ManualClock
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
 from cpsched_bridge.ports import PriorityBoost
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
@@ -40,7 +40,9 @@ def test_points_are_compared_before_they_are_changed():
 def test_the_advised_order_is_the_order_of_starts_and_no_job_is_held(tmp_path):
     site = a_site()
     backend = MockBackend(site, ManualClock(site))
-    bridge = a_bridge(tmp_path, backend, LargestFirst(), EventPace(site), mode="advise", advise={"every_s": 0.001})
+    bridge = a_bridge(
+        tmp_path, backend, LargestFirst(), EventDrivenClock(site), mode="advise", advise={"every_s": 0.001}
+    )
     order: list[int] = []
     while len(site.ended) < 6:
         bridge.cycle()

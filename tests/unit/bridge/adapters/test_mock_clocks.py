@@ -3,12 +3,12 @@
 import time
 
 from cpsched.jit import compile_progress
-from cpsched_bridge.adapters.mock.simulated_clocks import EventPace
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 
 
 def test_no_time_passes_while_a_kernel_is_compiled():
     """So that no decision is charged with it, and the live part of a demo is as long as promised."""
-    pace = EventPace(site=None)
+    pace = EventDrivenClock(site=None)
     began_s = time.perf_counter()
     before_s = pace.monotonic_s()
     with compile_progress.compilation():

@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.adapters.mock import Options, connect
-from cpsched_bridge.adapters.mock.mock_cluster import Maintenance, MockCluster
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster, NodeMaintenance
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.ports import StartOrder
 from cpsched_sim.traces.trace_job import TraceJob
@@ -13,7 +13,9 @@ from tests.builders import a_cluster, a_job
 def a_site(*jobs, plugin=True):
     """Two nodes; the first is under maintenance from second 100 to 200."""
     trace = [TraceJob(job, run_s=50) for job in jobs]
-    return MockCluster(a_cluster(nodes=2, cores=4), trace, plugin, maintenance=[Maintenance("update", (0,), 100, 200)])
+    return MockCluster(
+        a_cluster(nodes=2, cores=4), trace, plugin, maintenance=[NodeMaintenance("update", (0,), 100, 200)]
+    )
 
 
 @pytest.mark.parametrize(

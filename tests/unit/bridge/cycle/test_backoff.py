@@ -24,7 +24,7 @@ from cpsched_bridge.cycle.backoff import (
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key
 from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob
-from cpsched_bridge.store.ledger import Entry, State
+from cpsched_bridge.store.ledger import LedgerEntry, LedgerState
 from tests.builders import a_cluster, a_job, words
 from tests.reach import entries
 
@@ -48,7 +48,7 @@ class World:
         self.now_s = 100
         users = ["alice"] * alices + ["bob"] * bobs
         self.jobs = {id: replace(a_job(id), user=user, account="lab") for id, user in enumerate(users, start=1)}
-        self.states = dict.fromkeys(self.jobs, State.HELD)
+        self.states = dict.fromkeys(self.jobs, LedgerState.HELD)
         self.queue = BackoffQueue()
         self.told: list[str] = []
         self.alone: set[int] = set()
@@ -62,7 +62,9 @@ class World:
         self.jobs |= {id: replace(a_job(id), user=user, account=account) for id, (user, account) in over.items()}
 
     def observation(self, ended: tuple[int, ...] = ()) -> Observation:
-        pending = tuple(self.pending(id) for id, state in self.states.items() if state in (State.HELD, State.STARTING))
+        pending = tuple(
+            self.pending(id) for id, state in self.states.items() if state in (LedgerState.HELD, LedgerState.STARTING)
+        )
         over = tuple(EndedJob(self.jobs[id], 50, self.now_s) for id in ended)
         return Observation(self.now_s, CLUSTER, self.room, pending=pending, ended=over)
 
@@ -87,9 +89,11 @@ class World:
         shorter: tuple[int, ...] = (),
     ) -> dict[int, str]:
         """One reading with starts that met obstacles, succeeded or failed; return the backed-off jobs and reasons."""
-        self.states |= dict.fromkeys(starting, State.STARTING)
+        self.states |= dict.fromkeys(starting, LedgerState.STARTING)
         self.jobs |= {id: replace(self.jobs[id], walltime_s=50) for id in shorter}
-        self.states |= dict.fromkeys(began, State.RUNNING) | dict.fromkeys((*(met or {}), *failed), State.HELD)
+        self.states |= dict.fromkeys(began, LedgerState.RUNNING) | dict.fromkeys(
+            (*(met or {}), *failed), LedgerState.HELD
+        )
         seen = self.observation(ended)
         limited = [
             FailedStart(self.pending(id), each.scope, each.reason, each.clears_on_end)
@@ -103,13 +107,13 @@ class World:
         self.ranks = {each.job.id: (each.job.tier, each.job.priority, each.job.submit_s) for each in marked.pending}
         return {each.job.id: words(each.job.ineligible) for each in marked.pending if each.job.ineligible is not None}
 
-    def entries(self) -> dict[int, Entry]:
-        return {id: Entry(id, state, 0) for id, state in self.states.items()}
+    def entries(self) -> dict[int, LedgerEntry]:
+        return {id: LedgerEntry(id, state, 0) for id, state in self.states.items()}
 
     def free(self, **what: object) -> list[int]:
         """The held jobs that may start."""
         off = self.step(**what)  # type: ignore[arg-type]
-        return [id for id, state in self.states.items() if state is State.HELD and id not in off]
+        return [id for id, state in self.states.items() if state is LedgerState.HELD and id not in off]
 
 
 TABLE = {
@@ -199,7 +203,7 @@ def test_after_a_wait_one_is_tried_then_two_then_four() -> None:
         free = [id for id in world.free() if id <= 10]
         tried.append(len(free))
         for id in free:
-            world.states[id] = State.STARTING
+            world.states[id] = LedgerState.STARTING
         world.now_s += 1
         world.step(began=tuple(free))
     assert tried == [1, 2, 4]
@@ -229,9 +233,9 @@ def test_what_is_ineligible_anyway_keeps_its_reason_and_takes_no_turn() -> None:
 def test_a_group_of_which_nothing_waits_is_forgotten() -> None:
     world = World(alices=1)
     world.step(met={1: LIMIT})
-    world.states[1] = State.RUNNING
+    world.states[1] = LedgerState.RUNNING
     world.step()
-    world.jobs[30], world.states[30] = replace(a_job(30), user="alice", account="lab"), State.HELD
+    world.jobs[30], world.states[30] = replace(a_job(30), user="alice", account="lab"), LedgerState.HELD
     assert 30 in world.free()
 
 
@@ -242,20 +246,20 @@ def test_a_user_at_a_limit_keeps_it_filled_with_few_failed_starts(limit: int) ->
     running: dict[int, int] = {}
     starting: list[int] = []
     vain = 0
-    while any(state is not State.ENDED for state in world.states.values()) and world.now_s < 2000:
+    while any(state is not LedgerState.ENDED for state in world.states.values()) and world.now_s < 2000:
         world.now_s += 1
         ended = tuple(id for id, since_s in running.items() if world.now_s - since_s >= 5)
         for id in ended:
             del running[id]
-            world.states[id] = State.ENDED
+            world.states[id] = LedgerState.ENDED
         began = tuple(starting[: max(0, limit - len(running))])
         met = dict.fromkeys(starting[len(began) :], LIMIT)
         running |= dict.fromkeys(began, world.now_s)
         vain += len(met)
         starting = world.free(met=met, began=began, ended=ended)
         for id in starting:
-            world.states[id] = State.STARTING
-    assert set(world.states.values()) == {State.ENDED}
+            world.states[id] = LedgerState.STARTING
+    assert set(world.states.values()) == {LedgerState.ENDED}
     assert world.now_s - 100 <= 3 * 40 * 5 / limit
     assert vain <= 40 + 2 * 40
 
@@ -329,13 +333,13 @@ def test_a_limit_keeps_the_place_of_those_who_are_at_it() -> None:
 def test_after_too_many_failures_jobs_alike_are_left_to_the_cluster() -> None:
     """Held ones only, each once; several failures in one reading are one."""
     world = unlike(World(), 5)
-    world.states[2] = State.STARTING
+    world.states[2] = LedgerState.STARTING
     for time in range(3):
         assert world.queue.leave(world.observation(), world.entries(), 3) == [], time
         world.step(failed=(1, 3))
     found = world.queue.leave(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
-    assert {each.entry.state for each in found} == {State.HANDING_BACK}
+    assert {each.entry.state for each in found} == {LedgerState.HANDING_BACK}
     assert {(each.event, each.entry.leave) for each in found} == {
         ("left", "3 consecutive starts of its equivalence class failed")
     }
@@ -402,7 +406,7 @@ def test_users_come_back_when_their_starts_succeed() -> None:
         world.now_s += STARTS.initial_s
         tried = tuple(id for id in world.free() if id <= 200)
         ran += len(tried)
-        world.states |= dict.fromkeys(tried, State.STARTING)
+        world.states |= dict.fromkeys(tried, LedgerState.STARTING)
         world.step()
         world.now_s += 1
         world.step(began=tried)
@@ -417,7 +421,7 @@ def test_tables_are_as_long_as_the_queue_and_no_longer() -> None:
         sizes.append(entries(world.queue))
     assert len(set(sizes[1:])) == 1, "the first reading shares its keys"
     assert sizes.pop() > 51
-    world.states |= dict.fromkeys(range(1, 51), State.RUNNING)
+    world.states |= dict.fromkeys(range(1, 51), LedgerState.RUNNING)
     world.step()
     assert entries(world.queue) == 0
 

@@ -12,7 +12,7 @@ from cpsched.predictors.base import Predictor
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.errors import UnknownRound
-from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import Metrics
 from tests.builders import a_job
@@ -152,7 +152,7 @@ def assert_failed(bridge, report, metric, kinds):
     assert len(bridge.journal.events()[-1].detail) < 1000
     assert metric("cpsched_cycles_total", result=report.result) == 1
     assert metric("cpsched_events_total", kind=report.result) == 1
-    assert [bridge.ledger.get(id).state for id in (1, 2)] == [State.HELD, State.HELD]
+    assert [bridge.ledger.get(id).state for id in (1, 2)] == [LedgerState.HELD, LedgerState.HELD]
     assert not bridge.settings.heartbeat_path.exists()
 
 

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.cycle.boost_planning import BoostLimits, RankedJob, boost_changes, order_agreement
+from cpsched_bridge.cycle.boost_planning import BoostableJob, PriorityBoostLimits, boost_changes, order_agreement
 
-BOUNDS = BoostLimits(points=1000, depth=100, changes=1000)
+BOUNDS = PriorityBoostLimits(points=1000, depth=100, changes=1000)
 
 
-def jobs(*own: int, **more) -> list[RankedJob]:
+def jobs(*own: int, **more) -> list[BoostableJob]:
     """Candidates 1, 2, 3, ... in the order of the plan, with these priorities."""
-    return [RankedJob(at, priority, **more) for at, priority in enumerate(own, start=1)]
+    return [BoostableJob(at, priority, **more) for at, priority in enumerate(own, start=1)]
 
 
 def after(candidates, told):
@@ -39,8 +39,8 @@ def test_a_job_that_must_pass_is_lifted_over_it_with_head_room_and_nobody_else_i
 
 
 def test_of_many_jobs_in_order_only_the_one_that_came_in_front_is_told():
-    candidates = [RankedJob(999, 1), *jobs(*range(500, 400, -1))]
-    assert [id for id, _ in boost_changes(candidates, [], BoostLimits(1000, 101))] == [999]
+    candidates = [BoostableJob(999, 1), *jobs(*range(500, 400, -1))]
+    assert [id for id, _ in boost_changes(candidates, [], PriorityBoostLimits(1000, 101))] == [999]
 
 
 def test_a_job_in_the_middle_goes_between_its_neighbours():
@@ -62,28 +62,28 @@ def test_a_job_out_of_reach_does_not_spoil_the_order_of_those_within_reach():
 
 
 def test_tiers_are_put_in_order_each_by_itself():
-    high = RankedJob(1, 5, tier=2)
-    low = [RankedJob(2, 900, tier=1), RankedJob(3, 950, tier=1)]
+    high = BoostableJob(1, 5, tier=2)
+    low = [BoostableJob(2, 900, tier=1), BoostableJob(3, 950, tier=1)]
     assert [id for id, _ in boost_changes([high, *low], [], BOUNDS)] == [2]
 
 
 def test_points_of_somebody_else_stay_and_are_reckoned_with():
-    candidates = [RankedJob(1, 50), RankedJob(2, 10, points=300, movable=False)]
+    candidates = [BoostableJob(1, 50), BoostableJob(2, 10, points=300, movable=False)]
     told = boost_changes(candidates, [], BOUNDS)
     assert [id for id, _ in told] == [1]
     assert after(candidates, told)[0].shown > 310
 
 
 def test_jobs_behind_the_front_and_jobs_that_nobody_plans_lose_their_points_last():
-    front, behind = RankedJob(1, 10), RankedJob(2, 90, points=5)
-    told = boost_changes([front, behind], [RankedJob(3, 7, points=9)], BoostLimits(1000, depth=1, changes=3))
+    front, behind = BoostableJob(1, 10), BoostableJob(2, 90, points=5)
+    told = boost_changes([front, behind], [BoostableJob(3, 7, points=9)], PriorityBoostLimits(1000, depth=1, changes=3))
     assert [id for id, _ in told] == [1, 2, 3]
     assert told[1:] == [(2, 0), (3, 0)]
-    assert [id for id, _ in boost_changes([front, behind], [], BoostLimits(1000, depth=1, changes=1))] == [1]
+    assert [id for id, _ in boost_changes([front, behind], [], PriorityBoostLimits(1000, depth=1, changes=1))] == [1]
 
 
 def test_a_priority_below_1_is_made_good_before_anything_is_gained():
-    candidates = [RankedJob(2, -200), RankedJob(1, 1)]
+    candidates = [BoostableJob(2, -200), BoostableJob(1, 1)]
     told = boost_changes(candidates, [], BOUNDS)
     assert after(candidates, told)[0].shown > 1
     assert told[0][1] > 201
@@ -97,7 +97,7 @@ def test_a_job_that_the_bound_cannot_bring_above_1_is_not_told():
 def test_points_above_a_bound_that_was_lowered_come_down(own):
     """Whether or not the order is right with them."""
     candidates = jobs(*own, points=900)
-    now = after(candidates, boost_changes(candidates, [], BoostLimits(100)))
+    now = after(candidates, boost_changes(candidates, [], PriorityBoostLimits(100)))
     assert all(0 <= each.points <= 100 for each in now)
     assert order_agreement(now) == 1.0
 
@@ -105,24 +105,24 @@ def test_points_above_a_bound_that_was_lowered_come_down(own):
 @pytest.mark.parametrize(
     ("front", "behind", "expected"),
     [
-        ([RankedJob(1, 10), RankedJob(2, 30)], [], [(1, 24)]),
-        ([RankedJob(3, 10)], [RankedJob(2, 10)], [(3, 4)]),
-        ([RankedJob(3, 10)], [RankedJob(4, 10)], []),
-        ([RankedJob(3, 10)], [RankedJob(2, 10, tier=1)], []),
-        ([RankedJob(3, -5)], [RankedJob(2, -9)], [(3, 10)]),
-        ([RankedJob(3, -300)], [RankedJob(2, -9)], []),
-        ([RankedJob(3, -99)], [RankedJob(2, -9)], []),
-        ([RankedJob(3, -5000, points=900)], [], [(3, 0)]),
-        ([RankedJob(3, 10, points=7)], [], []),
-        ([RankedJob(3, 10)], [RankedJob(2, 10, points=50)], [(3, 4), (2, 0)]),
-        ([RankedJob(3, 10)], [RankedJob(2, 10, points=50, movable=False)], [(3, 54)]),
-        ([RankedJob(3, 10)], [RankedJob(2, 106)], [(3, 100)]),
-        ([RankedJob(3, 10)], [RankedJob(2, 107)], []),
+        ([BoostableJob(1, 10), BoostableJob(2, 30)], [], [(1, 24)]),
+        ([BoostableJob(3, 10)], [BoostableJob(2, 10)], [(3, 4)]),
+        ([BoostableJob(3, 10)], [BoostableJob(4, 10)], []),
+        ([BoostableJob(3, 10)], [BoostableJob(2, 10, tier=1)], []),
+        ([BoostableJob(3, -5)], [BoostableJob(2, -9)], [(3, 10)]),
+        ([BoostableJob(3, -300)], [BoostableJob(2, -9)], []),
+        ([BoostableJob(3, -99)], [BoostableJob(2, -9)], []),
+        ([BoostableJob(3, -5000, points=900)], [], [(3, 0)]),
+        ([BoostableJob(3, 10, points=7)], [], []),
+        ([BoostableJob(3, 10)], [BoostableJob(2, 10, points=50)], [(3, 4), (2, 0)]),
+        ([BoostableJob(3, 10)], [BoostableJob(2, 10, points=50, movable=False)], [(3, 54)]),
+        ([BoostableJob(3, 10)], [BoostableJob(2, 106)], [(3, 100)]),
+        ([BoostableJob(3, 10)], [BoostableJob(2, 107)], []),
     ],
 )  # fmt: skip
 def test_points_as_a_whole(front, behind, expected):
     """With a bound of 100 and a depth of 11, jobs that must pass get four points more than their difference."""
-    bounds = BoostLimits(points=100, depth=11)
+    bounds = PriorityBoostLimits(points=100, depth=11)
     assert bounds.gap == 4
     assert boost_changes(front, behind, bounds) == expected
 
@@ -130,7 +130,7 @@ def test_points_as_a_whole(front, behind, expected):
 @pytest.mark.parametrize("name", ["points", "depth", "changes"])
 def test_a_bound_is_positive(name):
     with pytest.raises(InvalidValue, match=name):
-        BoostLimits(**{"points": 1, "depth": 1, "changes": 1, name: 0})
+        PriorityBoostLimits(**{"points": 1, "depth": 1, "changes": 1, name: 0})
 
 
 def test_share_of_pairs_in_order():
@@ -142,7 +142,7 @@ def test_share_of_pairs_in_order():
 
 CANDIDATES = st.lists(
     st.tuples(st.integers(-100, 900), st.one_of(st.just(0), st.integers(0, 1000))), min_size=1, max_size=60
-).flatmap(lambda rows: st.permutations([RankedJob(at, own, points) for at, (own, points) in enumerate(rows)]))
+).flatmap(lambda rows: st.permutations([BoostableJob(at, own, points) for at, (own, points) in enumerate(rows)]))
 
 
 WHATEVER_THE_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -165,7 +165,7 @@ def test_within_the_bound_the_order_is_the_plans_and_then_nobody_is_told_again(c
 def test_beyond_the_bound_jobs_may_be_told_twice_and_the_order_is_better_then():
     """Priorities too far apart for the bound: what points cannot reach at once is reached from where they led."""
     rows = [(5, -97, 458), (1, 812, 0), (3, -64, 522), (4, 9, 436), (0, 673, 0), (6, 121, 719), (2, 893, 500)]
-    first = [RankedJob(id, own, points) for id, own, points in rows]
+    first = [BoostableJob(id, own, points) for id, own, points in rows]
     second = after(first, boost_changes(first, [], BOUNDS))
     third = after(second, boost_changes(second, [], BOUNDS))
     assert order_agreement(first) < order_agreement(second) < order_agreement(third) < 1.0
@@ -191,7 +191,7 @@ def test_over_eight_hours_of_age_and_fair_share_the_order_stays_the_plans():
     The plan is one wish that holds for each job as long as it waits: jobs are advised when they arrive, and when what
     moves underneath has turned two of them round.
     """
-    rng, bounds = random.Random(1), BoostLimits(points=2000, depth=60, changes=60)
+    rng, bounds = random.Random(1), PriorityBoostLimits(points=2000, depth=60, changes=60)
     next_id, told_points = 1, {}
     queue: list[tuple[int, float, int, str]] = []  # id, wish, arrival, user
     shares = {user: rng.random() for user in "abcde"}
@@ -206,7 +206,7 @@ def test_over_eight_hours_of_age_and_fair_share_the_order_stays_the_plans():
             next_id += 1
         queue.sort(key=lambda each: each[1])
         candidates = [
-            RankedJob(id, int(500 * min(1.0, (minute - arrival) / 240) + 500 * shares[user]), told_points.get(id, 0))
+            BoostableJob(id, int(500 * min(1.0, (minute - arrival) / 240) + 500 * shares[user]), told_points.get(id, 0))
             for id, _, arrival, user in queue
         ]
         if minute > 0:

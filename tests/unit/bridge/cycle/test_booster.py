@@ -6,12 +6,12 @@ import pytest
 
 from cpsched.model import NEVER, Decision
 from cpsched_bridge.cycle import booster
-from cpsched_bridge.cycle.boost_planning import RankedJob
-from cpsched_bridge.cycle.booster import Booster, boosts_to_remove, remove_all_boosts, split_by_plan
-from cpsched_bridge.cycle_report import AdviceReport, CycleReport
+from cpsched_bridge.cycle.boost_planning import BoostableJob
+from cpsched_bridge.cycle.booster import PriorityBooster, boosts_to_remove, remove_all_boosts, split_by_plan
+from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, PriorityBoost, QueueRank
-from cpsched_bridge.settings import AdviseSettings
+from cpsched_bridge.settings import AdviseModeSettings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job
@@ -58,7 +58,7 @@ def test_the_clusters_order_becomes_the_plans_and_nobody_is_held(tmp_path, site)
     assert order_of(site) == [4, 3, 2, 1]
     assert {name for name, _ in site.commands} == {"advise"}
     assert all(fake.hold is Hold.NONE for fake in site.jobs.values())
-    assert report.advised == AdviceReport(jobs=4, raised=3, changes=3, in_order=0.0, theirs=0)
+    assert report.advised == PriorityBoostReport(jobs=4, raised=3, changes=3, in_order=0.0, theirs=0)
     assert metrics.value("cpsched_advice_changes_total") == len(site.told)
     assert metrics.value("cpsched_advice_order_ratio") == 0.0
     assert metrics.value("cpsched_advised_jobs") == 4
@@ -252,7 +252,7 @@ def a_book(tmp_path, **points):
 
 def taking_back(backend, book, **more):
     """An adviser that takes back, as a function of the monotonic second."""
-    working = Booster(backend, book, AdviseSettings(every_s=30), **more)
+    working = PriorityBooster(backend, book, AdviseModeSettings(every_s=30), **more)
     return working, lambda at_s: working.remove_boosts(CycleReport(1, "paused", 0.0), at_s)
 
 
@@ -265,10 +265,10 @@ def test_the_list_in_the_order_of_the_plan_as_a_whole(tmp_path):
     ]  # fmt: skip
     planned, others = split_by_plan(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
     assert planned == [
-        RankedJob(9, 7, 0, 0, movable=False), RankedJob(7, 5, 40, 2), RankedJob(8, 6, 3, movable=False),
-        RankedJob(13, 4, 0), RankedJob(11, 8, 40),
+        BoostableJob(9, 7, 0, 0, movable=False), BoostableJob(7, 5, 40, 2), BoostableJob(8, 6, 3, movable=False),
+        BoostableJob(13, 4, 0), BoostableJob(11, 8, 40),
     ]  # fmt: skip
-    assert others == [RankedJob(12, 9, 0)]
+    assert others == [BoostableJob(12, 9, 0)]
 
 
 def test_what_is_taken_back_is_ours_or_may_be(tmp_path):

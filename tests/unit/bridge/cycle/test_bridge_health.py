@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched_bridge.cycle.bridge_health import ModeSwitch, require_ready
+from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch, require_ready
 from cpsched_bridge.cycle.circuit_breaker import FAILED_DECISIONS, CircuitBreaker
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle_report import CycleReport
@@ -20,7 +20,7 @@ def pause(tmp_path):
 
 def a_switch(pause, mode="control", trouble=lambda: None):
     claims = LeaderElection(FakeCluster(), Lease("one", "run", 0, "here"), 120.0)
-    return ModeSwitch(mode, pause, claims, CircuitBreaker(3), SystemdNotifier(), trouble)
+    return BridgeModeSwitch(mode, pause, claims, CircuitBreaker(3), SystemdNotifier(), trouble)
 
 
 @pytest.fixture

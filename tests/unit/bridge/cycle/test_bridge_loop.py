@@ -17,7 +17,7 @@ from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_commands
 from cpsched_bridge.cycle.leader_election import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
-from cpsched_bridge.store.ledger import State, move
+from cpsched_bridge.store.ledger import LedgerState, move
 from cpsched_sim.testing.example_counts import tries
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -50,7 +50,7 @@ def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
     first = bridge.cycle()
     assert first.result == "ok"
     assert cluster.commands == [("start", (1,))]
-    assert state(bridge) is State.STARTING
+    assert state(bridge) is LedgerState.STARTING
     bridge.pace.at_s += 0.5
     second = bridge.cycle()
     assert cluster.jobs[1].placement == ((0, 1), (1, 1))
@@ -105,7 +105,7 @@ def test_ineligible_jobs_are_held_but_not_started(bridge_at):
     cluster.submit(a_job(1, ineligible="waits for job 9"))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
-    assert state(bridge) is State.HELD
+    assert state(bridge) is LedgerState.HELD
     assert [(a.kind, a.reason) for a in bridge.journal.asides()] == [("ineligible", "waits for job 9")]
 
 
@@ -118,7 +118,7 @@ def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
     reports = settle(bridge, cluster)
     assert kinds(reports[0]) == ["start_refused"]
     assert kinds(reports[1]) == ["job_gone"]
-    assert state(bridge, 1) is State.GONE
+    assert state(bridge, 1) is LedgerState.GONE
     assert cluster.jobs[2].running
 
 
@@ -131,7 +131,7 @@ def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
     assert first.result == "backend_timeout"
     assert [outcome.result for _, outcome in first.outcomes] == ["unknown"]
     assert second.result == "ok"
-    assert state(bridge) is State.RUNNING
+    assert state(bridge) is LedgerState.RUNNING
     assert cluster.jobs[1].starts == 1
 
 
@@ -153,7 +153,7 @@ def test_a_start_that_reached_nobody_leaves_the_job_held_and_blameless(bridge_at
     cluster.fail("start", error)
     bridge = bridge_at(cluster)
     bridge.cycle()
-    assert (state(bridge), bridge.ledger.get(1).failures, bridge.ledger.get(1).pinned) == (State.HELD, 0, False)
+    assert (state(bridge), bridge.ledger.get(1).failures, bridge.ledger.get(1).pinned) == (LedgerState.HELD, 0, False)
     settle(bridge, cluster)
     assert cluster.jobs[1].running
 
@@ -189,7 +189,7 @@ def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
     cluster.before("start", lambda: cluster.run_now(1, ((3, 1),)))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
-    assert state(bridge) is State.RUNNING
+    assert state(bridge) is LedgerState.RUNNING
     assert cluster.jobs[1].starts == 1
     assert bridge.ledger.get(1).why == "started by someone else"
 
@@ -429,9 +429,9 @@ def test_a_restart_reconciles_within_one_cycle(bridge_at):
     cluster.cancel(5)
     second = bridge_at(cluster)
     second.cycle()
-    assert state(second, 1) is State.ENDED
-    assert state(second, 2) is State.RUNNING
-    assert state(second, 5) is State.GONE
+    assert state(second, 1) is LedgerState.ENDED
+    assert state(second, 2) is LedgerState.RUNNING
+    assert state(second, 5) is LedgerState.GONE
     assert cluster.jobs[3].running
     assert all(fake.starts <= 1 for fake in cluster.jobs.values())
 
@@ -478,12 +478,12 @@ def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is
     cluster.jobs[1].hold = Hold.ADMIN
     cluster.drained = {0, 1, 2, 3}
     settle(bridge, cluster, 30)
-    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.FREE)
+    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, LedgerState.FREE)
     assert (bridge.ledger.get(1).pinned, cluster.jobs[1].pin) == (False, ())
     assert cluster.commands == [("start", (1,)), ("unpin", (1,))]
     cluster.jobs[1].hold = Hold.NONE
     settle(bridge, cluster, 4)
-    assert (cluster.jobs[1].pin, state(bridge)) == ((), State.HELD)
+    assert (cluster.jobs[1].pin, state(bridge)) == ((), LedgerState.HELD)
 
 
 @pytest.mark.parametrize("adopt", [True, False])
@@ -495,7 +495,7 @@ def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
     bridge = bridge_at(cluster, start={"adopt": adopt})
     settle(bridge, cluster)
     assert cluster.jobs[1].pin == ()
-    assert state(bridge) is (State.HELD if adopt else State.FREE)
+    assert state(bridge) is (LedgerState.HELD if adopt else LedgerState.FREE)
 
 
 def test_a_stop_does_not_undo_an_administrators_hold_of_a_job_on_its_way(bridge_at):
@@ -686,7 +686,7 @@ def test_the_ledger_knows_of_a_release_where_that_is_a_command_of_its_own(bridge
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)
     bridge.cycle()
-    assert bridge.ledger.get(1).state is State.STARTING
+    assert bridge.ledger.get(1).state is LedgerState.STARTING
     assert bridge.ledger.get(1).why == ("decided" if one_change else "released")
 
 
@@ -695,7 +695,7 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
     cluster = FakeCluster(starts_in_one_change=False)
     cluster.submit(a_job(1), hold=Hold.ADMIN)
     bridge = bridge_at(cluster)
-    bridge.ledger.record([move(None, State.HELD, 0, "held", job_id=1)], 0)
+    bridge.ledger.record([move(None, LedgerState.HELD, 0, "held", job_id=1)], 0)
 
     def dies(_):
         cluster.jobs[1].pin = (("n0", 1),)
@@ -723,7 +723,7 @@ def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, fai
     report = bridge.cycle()
     assert [h.kind for h in report.happenings if h.job_id == 1] == [kind]
     entry = bridge.ledger.get(1)
-    assert (entry.state, entry.pinned, entry.failures) == (State.HELD, False, failures)
+    assert (entry.state, entry.pinned, entry.failures) == (LedgerState.HELD, False, failures)
     bridge.cycle()
     assert cluster.jobs[1].running == (not failures), "one that failed is backed off"
 
@@ -744,7 +744,7 @@ def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administr
     cluster.submit(a_job(1), hold=Hold.NONE)
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
-    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, State.HELD)
+    assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, LedgerState.HELD)
     with monkeypatch.context() as patched:
         read_only(bridge, patched)
         assert [problem.split(":")[0] for problem in bridge.stop()][:1] == ["the ledger cannot be written"]
@@ -761,7 +761,7 @@ def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administr
     if word:
         cluster.jobs[1].hold = Hold.NONE
         settle(after, cluster)
-        assert state(after) is State.RUNNING, "it is taken up again when the administrator lets go"
+        assert state(after) is LedgerState.RUNNING, "it is taken up again when the administrator lets go"
 
 
 def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at, monkeypatch):
@@ -777,4 +777,4 @@ def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at,
         after.cycle()
         assert cluster.claimed.run == HANDED_BACK
     settle(after, cluster)
-    assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, State.HELD), "it had no hold: adopted again"
+    assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, LedgerState.HELD), "it had no hold: adopted again"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
-from cpsched_bridge.cycle.command_sender import Allowance, CommandSender
+from cpsched_bridge.cycle.command_sender import CommandBudget, CommandSender
 from cpsched_bridge.cycle.reconcile import ReconcileOptions
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import DeferredStart, Hold, Outcome
-from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, move
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 
@@ -25,11 +25,15 @@ class Setting:
         self.ledger = Ledger(path / "ledger.sqlite", durable=False)
         for number, state in states.items():
             id = int(number[1:])
-            self.cluster.submit(a_job(id), hold=Hold.NONE if state is State.HOLDING else Hold.ADMIN)
-            first = State.HELD if state in (State.HELD, State.STARTING, State.ROLLING_BACK) else state
+            self.cluster.submit(a_job(id), hold=Hold.NONE if state is LedgerState.HOLDING else Hold.ADMIN)
+            first = (
+                LedgerState.HELD
+                if state in (LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK)
+                else state
+            )
             self.ledger.record([move(None, first, 1, "", job_id=id)])
-            if state is State.ROLLING_BACK:
-                self.ledger.record([move(self.ledger.get(id), State.STARTING, 1, "", pinned=True)])
+            if state is LedgerState.ROLLING_BACK:
+                self.ledger.record([move(self.ledger.get(id), LedgerState.STARTING, 1, "", pinned=True)])
             if first is not state:
                 self.ledger.record([move(self.ledger.get(id), state, 1, "", pinned=True)])
         self.commands = CommandSender(self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetries())
@@ -41,7 +45,7 @@ class Setting:
 
     def send(self, allowed=MANY):
         seen = replace(self.cluster.read(), now_s=5)
-        self.commands.send_intents(seen, Allowance(allowed), self.report)
+        self.commands.send_intents(seen, CommandBudget(allowed), self.report)
 
     def start(self):
         chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
@@ -52,21 +56,21 @@ class Setting:
 
 
 def test_a_start_is_written_down_as_the_cluster_will_carry_it_out(tmp_path):
-    setting = Setting(tmp_path, j1=State.HELD, j2=State.HELD)
+    setting = Setting(tmp_path, j1=LedgerState.HELD, j2=LedgerState.HELD)
     setting.cluster.resolve_layout = lambda orders: [
         replace(orders[0], nodes=(("n2", 1),)),
         DeferredStart(2, "in a moment"),
     ]
     setting.start()
     assert setting.cluster.commands == [("start", (1,))]
-    assert (setting.entry(1).state, setting.entry(1).nodes) == (State.STARTING, (("n2", 1),))
-    assert (setting.entry(2).state, setting.entry(2).failures) == (State.HELD, 0)
+    assert (setting.entry(1).state, setting.entry(1).nodes) == (LedgerState.STARTING, (("n2", 1),))
+    assert (setting.entry(2).state, setting.entry(2).failures) == (LedgerState.HELD, 0)
     assert [(h.kind, h.detail, h.job_id) for h in setting.report.happenings] == [("start_postponed", "in a moment", 2)]
 
 
-@pytest.mark.parametrize("intent", [State.HOLDING, State.ROLLING_BACK])
+@pytest.mark.parametrize("intent", [LedgerState.HOLDING, LedgerState.ROLLING_BACK])
 @pytest.mark.parametrize(
-    ("result", "becomes", "failures"), [("done", State.HELD, 0), ("refused", None, 1), ("unknown", None, 0)]
+    ("result", "becomes", "failures"), [("done", LedgerState.HELD, 0), ("refused", None, 1), ("unknown", None, 0)]
 )
 def test_a_hold(tmp_path, intent, result, becomes, failures):
     setting = Setting(tmp_path, j1=intent)
@@ -74,27 +78,30 @@ def test_a_hold(tmp_path, intent, result, becomes, failures):
     setting.send()
     entry = setting.entry()
     assert (entry.state, entry.failures) == (becomes or intent, failures)
-    assert entry.pinned == (intent is State.ROLLING_BACK and result != "done"), "a pin is gone with a hold that is done"
+    assert entry.pinned == (intent is LedgerState.ROLLING_BACK and result != "done"), (
+        "a pin is gone with a hold that is done"
+    )
     assert setting.report.outcomes == [("hold", Outcome(1, result, "words"))]
     if result == "refused":
         assert entry.why == "hold refused: words"
 
 
 def test_however_often_a_hold_is_refused_for_an_administrators_that_hold_is_never_undone(tmp_path):
-    setting = Setting(tmp_path, j1=State.HOLDING)
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING)
     for _ in range(setting.commands.conduct.max_failures + 1):
         setting.answer("hold", "refused", words="an administrator holds it", code="held_by_administrator")
         setting.send()
-    assert (setting.entry().state, setting.entry().failures) == (State.HOLDING, 0)
+    assert (setting.entry().state, setting.entry().failures) == (LedgerState.HOLDING, 0)
     assert setting.entry().cause == "held_by_administrator"
 
 
 @pytest.mark.parametrize(
-    ("result", "becomes"), [("done", State.FREE), ("refused", State.HANDING_BACK), ("unknown", State.HANDING_BACK)]
+    ("result", "becomes"),
+    [("done", LedgerState.FREE), ("refused", LedgerState.HANDING_BACK), ("unknown", LedgerState.HANDING_BACK)],
 )
 def test_a_hand_back(tmp_path, result, becomes):
-    setting = Setting(tmp_path, j1=State.HANDING_BACK)
-    setting.ledger.record([move(setting.entry(), State.HANDING_BACK, 1, "", pinned=True)])
+    setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK)
+    setting.ledger.record([move(setting.entry(), LedgerState.HANDING_BACK, 1, "", pinned=True)])
     setting.answer("hand_back", result)
     setting.send()
     assert (setting.entry().state, setting.entry().pinned) == (becomes, result != "done")
@@ -103,10 +110,14 @@ def test_a_hand_back(tmp_path, result, becomes):
 
 @pytest.mark.parametrize(
     ("result", "becomes", "pinned", "failures"),
-    [("done", State.STARTING, True, 0), ("unknown", State.STARTING, True, 0), ("refused", State.HELD, False, 1)],
+    [
+        ("done", LedgerState.STARTING, True, 0),
+        ("unknown", LedgerState.STARTING, True, 0),
+        ("refused", LedgerState.HELD, False, 1),
+    ],
 )
 def test_a_start(tmp_path, result, becomes, pinned, failures):
-    setting = Setting(tmp_path, j1=State.HELD)
+    setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.answer("start", result)
     setting.start()
     entry = setting.entry()
@@ -119,22 +130,22 @@ def test_a_start(tmp_path, result, becomes, pinned, failures):
 
 @pytest.mark.parametrize(("one_change", "cause"), [(True, ""), (False, "released")])
 def test_an_answered_release_is_noted_where_it_is_apart(tmp_path, one_change, cause):
-    setting = Setting(tmp_path, j1=State.HELD)
+    setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.cluster.starts_in_one_change = one_change
     setting.start()
-    assert (setting.entry().state, setting.entry().cause) == (State.STARTING, cause)
+    assert (setting.entry().state, setting.entry().cause) == (LedgerState.STARTING, cause)
 
 
 @pytest.mark.parametrize(
     ("error", "becomes", "pinned", "result"),
     [
-        (BackendUnavailable("gone"), State.HELD, False, "refused"),
-        (CommandRefused("no"), State.HELD, False, "refused"),
-        (BackendTimeout("late"), State.STARTING, True, "unknown"),
+        (BackendUnavailable("gone"), LedgerState.HELD, False, "refused"),
+        (CommandRefused("no"), LedgerState.HELD, False, "refused"),
+        (BackendTimeout("late"), LedgerState.STARTING, True, "unknown"),
     ],
 )
 def test_a_start_that_fails_as_a_whole(tmp_path, error, becomes, pinned, result):
-    setting = Setting(tmp_path, j1=State.HELD, j2=State.HELD)
+    setting = Setting(tmp_path, j1=LedgerState.HELD, j2=LedgerState.HELD)
     setting.cluster.fail("start", error)
     with pytest.raises(type(error)):
         setting.start()
@@ -145,16 +156,16 @@ def test_a_start_that_fails_as_a_whole(tmp_path, error, becomes, pinned, result)
 
 
 def test_a_third_refusal_in_a_row_leaves_the_job_to_the_cluster(tmp_path):
-    setting = Setting(tmp_path, j1=State.HELD)
-    setting.ledger.record([move(setting.entry(), State.HELD, 1, "", failures=2)])
+    setting = Setting(tmp_path, j1=LedgerState.HELD)
+    setting.ledger.record([move(setting.entry(), LedgerState.HELD, 1, "", failures=2)])
     setting.answer("start", "refused")
     setting.start()
-    assert setting.entry().state is State.HANDING_BACK
+    assert setting.entry().state is LedgerState.HANDING_BACK
     assert setting.entry().leave == "3 attempts in a row failed, the last one: start refused: words"
 
 
 def test_holds_go_first_and_what_an_allowance_does_not_reach_waits(tmp_path):
-    setting = Setting(tmp_path, j1=State.HANDING_BACK, j2=State.HOLDING, j3=State.HOLDING)
+    setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK, j2=LedgerState.HOLDING, j3=LedgerState.HOLDING)
     setting.send(allowed=2)
     assert setting.cluster.commands == [("hold", (2, 3))]
     setting.send(allowed=2)
@@ -162,13 +173,13 @@ def test_holds_go_first_and_what_an_allowance_does_not_reach_waits(tmp_path):
 
 
 def test_what_holds_nodes_goes_before_what_is_to_be_held(tmp_path):
-    setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HOLDING, j3=State.ROLLING_BACK)
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING, j3=LedgerState.ROLLING_BACK)
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (3,))]
 
 
 def test_nobodys_holds_wait_for_all_those_of_somebody_else(tmp_path):
-    setting = Setting(tmp_path, **{f"j{id}": State.HOLDING for id in range(1, 9)})
+    setting = Setting(tmp_path, **{f"j{id}": LedgerState.HOLDING for id in range(1, 9)})
     for id, fake in setting.cluster.jobs.items():
         fake.job = replace(fake.job, user="bob" if id == 8 else "mallory")
     setting.send(allowed=2)
@@ -176,7 +187,7 @@ def test_nobodys_holds_wait_for_all_those_of_somebody_else(tmp_path):
 
 
 def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(tmp_path):
-    setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HANDING_BACK)
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HANDING_BACK)
     for id in (1, 2):
         setting.cluster.cancel(id)
     setting.send()
@@ -185,21 +196,21 @@ def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(t
 
 
 def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_the_backend(tmp_path):
-    setting = Setting(tmp_path, j1=State.HOLDING)
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING)
     setting.cluster.faults["hold"] = [lambda work: [Outcome(77, "done")]]
     with pytest.raises(KeyError, match="job 77 is not in the ledger"):
         setting.send()
 
 
 def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
-    setting = Setting(tmp_path, j1=State.HOLDING, j2=State.HOLDING)
+    setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
     setting.commands._retries.note("hold", [1] * 9, 5)  # noqa: SLF001
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
 
 
 def test_a_command_that_is_repeated_without_effect_is_reported_once(tmp_path):
-    setting, told = Setting(tmp_path, j1=State.HOLDING), []
+    setting, told = Setting(tmp_path, j1=LedgerState.HOLDING), []
     for _ in range(IN_VAIN + 1):
         setting.report = CycleReport(9, "control", 0.0)
         setting.answer("hold", "unknown")
@@ -209,14 +220,14 @@ def test_a_command_that_is_repeated_without_effect_is_reported_once(tmp_path):
 
 
 def test_an_allowance_serves_the_first_that_come():
-    allowance = Allowance(3)
+    allowance = CommandBudget(3)
     assert allowance.take([1, 2]) == [1, 2]
     assert allowance.take([3, 4]) == [3]
     assert allowance.take([5]) == []
 
 
 def test_an_allowance_serves_everybody_in_turn_and_keeps_their_order():
-    allowance = Allowance(5)
+    allowance = CommandBudget(5)
     assert allowance.take(["a1", "a2", "a3", "a4", "b1", "a5", "c1", "b2"], lambda each: each[0]) == [
         "a1", "a2", "b1", "c1", "b2",
     ]  # fmt: skip
@@ -224,4 +235,4 @@ def test_an_allowance_serves_everybody_in_turn_and_keeps_their_order():
 
 
 def test_what_is_allowed_whole_is_taken_as_it_comes():
-    assert Allowance(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]
+    assert CommandBudget(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]

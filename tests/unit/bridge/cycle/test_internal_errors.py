@@ -5,7 +5,7 @@ import structlog
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle import circuit_breaker
-from cpsched_bridge.store.ledger import IllegalTransition, State
+from cpsched_bridge.store.ledger import IllegalLedgerTransition, LedgerState
 from tests.bridges import Metrics
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
@@ -61,13 +61,13 @@ def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
 
     def illegal(transitions, number=0):
         bridge.ledger.record = record
-        raise IllegalTransition("job 1: None cannot become running")
+        raise IllegalLedgerTransition("job 1: None cannot become running")
 
     bridge.ledger.record = illegal
     assert bridge.cycle().result == "internal_error"
     assert cluster.commands == []
     assert bridge.cycle().result == "ok"
-    assert bridge.ledger.get(1).state is State.STARTING
+    assert bridge.ledger.get(1).state is LedgerState.STARTING
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the metrics", "after the metrics"])

@@ -9,7 +9,7 @@ from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, Lease, PendingJob, UnmanagedJob
-from cpsched_bridge.store.ledger import Entry, State
+from cpsched_bridge.store.ledger import LedgerEntry, LedgerState
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
@@ -213,46 +213,46 @@ def test_a_claim_whose_answer_is_lost_is_found_by_the_next_look():
 # what a bridge that steps back does with jobs ---------------------------------------------------------------------
 
 
-def one_left_to(hold: Hold, state: State | None, pinned: bool = False) -> tuple[State, str] | None:
+def one_left_to(hold: Hold, state: LedgerState | None, pinned: bool = False) -> tuple[LedgerState, str] | None:
     """What becomes of a pending job in a ledger beside another bridge; None: nothing."""
-    known = {} if state is None else {7: Entry(7, state, 0, pinned)}
+    known = {} if state is None else {7: LedgerEntry(7, state, 0, pinned)}
     seen = FakeCluster().observe()
     seen = replace(seen, pending=(PendingJob(a_job(7), hold, pinned),))
     found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, beside=True))
     return (found[0].entry.state, found[0].entry.why) if found else None
 
 
-LEFT = (State.FREE, "left to another bridge, which is in control")
+LEFT = (LedgerState.FREE, "left to another bridge, which is in control")
 
 
 def test_what_the_submit_plugin_holds_is_the_other_bridges():
     assert one_left_to(Hold.PLUGIN, None) is None
-    assert one_left_to(Hold.PLUGIN, State.HELD) == LEFT
-    assert one_left_to(Hold.PLUGIN, State.ROLLING_BACK, pinned=True) == LEFT
-    assert one_left_to(Hold.PLUGIN, State.FREE) is None
+    assert one_left_to(Hold.PLUGIN, LedgerState.HELD) == LEFT
+    assert one_left_to(Hold.PLUGIN, LedgerState.ROLLING_BACK, pinned=True) == LEFT
+    assert one_left_to(Hold.PLUGIN, LedgerState.FREE) is None
 
 
 def test_a_hold_that_only_this_ledger_knows_is_given_back():
-    assert one_left_to(Hold.ADMIN, State.HELD) == (State.HANDING_BACK, "not in control")
+    assert one_left_to(Hold.ADMIN, LedgerState.HELD) == (LedgerState.HANDING_BACK, "not in control")
     assert one_left_to(Hold.ADMIN, None) is None
 
 
 def test_a_job_that_was_released_meanwhile_is_the_other_bridges_unless_our_pin_is_on_it():
-    assert one_left_to(Hold.NONE, State.HELD) == LEFT
+    assert one_left_to(Hold.NONE, LedgerState.HELD) == LEFT
     assert one_left_to(Hold.NONE, None, pinned=True) is None
-    assert one_left_to(Hold.NONE, State.STARTING, pinned=True) == (State.HANDING_BACK, "not in control")
+    assert one_left_to(Hold.NONE, LedgerState.STARTING, pinned=True) == (LedgerState.HANDING_BACK, "not in control")
 
 
 def test_an_owners_hold_is_left_to_its_owner():
-    assert one_left_to(Hold.USER, State.HELD) == (State.FREE, "held by its owner")
+    assert one_left_to(Hold.USER, LedgerState.HELD) == (LedgerState.FREE, "held by its owner")
 
 
-@pytest.mark.parametrize("state", [None, State.HELD, State.HANDING_BACK])
+@pytest.mark.parametrize("state", [None, LedgerState.HELD, LedgerState.HANDING_BACK])
 def test_an_unmodelled_job_that_the_plugin_holds_is_given_back_by_the_other_bridge(state):
-    known = {} if state is None else {7: Entry(7, state, 0)}
+    known = {} if state is None else {7: LedgerEntry(7, state, 0)}
     seen = replace(FakeCluster().observe(), left=(UnmanagedJob(7, "asks for licenses", held_for_us=True),))
     found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, beside=True))
-    assert [each.entry.state for each in found] == ([] if state is None else [State.FREE])
+    assert [each.entry.state for each in found] == ([] if state is None else [LedgerState.FREE])
 
 
 # two whole bridges -------------------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.cycle.startup import Startup
+from cpsched_bridge.cycle.startup import BridgeStartup
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Lease
-from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.ledger import LedgerState
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
 
@@ -35,7 +35,7 @@ def left(bridge_at, cluster):
 
     def begin(looks=4, **changes):
         pace = FakePace(cycles=looks)
-        startup = Startup([lambda: "compiles"])
+        startup = BridgeStartup([lambda: "compiles"])
         changes = {"on_stop": "keep", "start": {"timeout_s": TIMEOUT_S}, **changes}
         bridge = bridge_at(cluster, startup=startup, pace=pace, **changes)
         bridge.run()
@@ -50,7 +50,7 @@ def test_a_requeued_jobs_old_pin_goes_at_once_and_a_start_keeps_its_time(left, c
     assert (cluster.jobs[2].pin, cluster.jobs[2].hold) == ((), Hold.ADMIN)
     assert cluster.jobs[1].pin, "it may still run"
     states = {id: bridge.ledger.get(id).state for id in (1, 2, 3)}
-    assert states == {1: State.STARTING, 2: State.HELD, 3: State.HELD}
+    assert states == {1: LedgerState.STARTING, 2: LedgerState.HELD, 3: LedgerState.HELD}
 
 
 def test_a_start_whose_time_is_up_is_undone(left, cluster):
@@ -111,4 +111,4 @@ def test_a_paused_bridge_hands_back_what_is_pinned_and_nothing_else(left, bridge
 
 def test_a_start_that_comes_true_meanwhile_is_left_to_the_first_cycle_to_count(left, cluster):
     cluster.run_now(1, ((1, 1),))
-    assert left().ledger.get(1).state is State.STARTING
+    assert left().ledger.get(1).state is LedgerState.STARTING

@@ -9,11 +9,11 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import dispatcher
-from cpsched.site.accounts import Accounts, Association, Limits, SiteLimits
-from cpsched.site.admission import QueueLimits
-from cpsched.site.limit_checks import LimitSubject, LimitTable
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, SiteLimitPolicy
+from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_bridge.errors import InvalidSetting
-from cpsched_bridge.settings import PolicySettings, PowerSettings
+from cpsched_bridge.settings import PolicySettings, PowerCapSettings
 from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -37,17 +37,18 @@ class LimitedCluster(FakeCluster):
     def read(self):
         seen = super().read()
         users = (
-            Association("lab", user, limits=Limits(jobs=2) if user == "ada" else Limits()) for user in ("ada", "bob")
+            Association("lab", user, limits=AccountingLimits(jobs=2) if user == "ada" else AccountingLimits())
+            for user in ("ada", "bob")
         )
-        book = LimitTable(SiteLimits(Accounts((Association("root", parent=-1), *users))))
+        book = JobLimitTable(SiteLimitPolicy(AssociationTree((Association("root", parent=-1), *users))))
 
         def standing(job):
-            return book.limits_of(LimitSubject(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
+            return book.limits_of(JobLimitAttributes(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
 
         standings = {pending.job.id: standing(pending.job) for pending in seen.pending}
         used = book.usage([standing(running.job) for running in seen.running])
         notes, self.notes = tuple(self.notes), []
-        return replace(seen, limits=QueueLimits(standings, used), notes=notes)
+        return replace(seen, limits=QueueLimitStatus(standings, used), notes=notes)
 
 
 def queue(cluster, ada=60, bob=20):
@@ -65,7 +66,7 @@ class Broken(EasyDispatcher):
 
 
 def under_a_cap(bridge, **watts):
-    policy = PolicySettings(power=PowerSettings(cap_w=60, watts=watts))
+    policy = PolicySettings(power=PowerCapSettings(cap_w=60, watts=watts))
     settings = bridge.settings.model_copy(update={"policy": policy})
     return type(bridge)(replace(bridge.parts, settings=settings))
 

@@ -8,10 +8,10 @@ import structlog
 
 from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched_bridge.cycle import circuit_breaker, cycle_commands
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
-from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.ledger import LedgerState
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
@@ -231,7 +231,7 @@ def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(br
 def test_what_befell_a_file_is_told_until_it_is_written_down(bridge_at, store):
     bridge = bridge_at(FakeCluster())
     bridge.cycle()
-    mishap = Event("odd", "something befell the file")
+    mishap = CycleEvent("odd", "something befell the file")
     getattr(bridge, store).mishaps.append(mishap)
     write = bridge.journal.write_events
     bridge.journal.write_events = full
@@ -267,7 +267,7 @@ def test_what_one_cycle_may_send_is_spent_on_intents_first(bridge_at):
     bridge = bridge_at(cluster, cycle={"max_commands": 2})
     bridge.cycle()
     assert cluster.commands == [("hold", (3,)), ("start", (1,))]
-    assert bridge.ledger.get(2).state is State.HELD
+    assert bridge.ledger.get(2).state is LedgerState.HELD
 
 
 def test_a_failed_write_of_a_round_does_not_keep_its_events_from_being_written(bridge_at, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle.observation_reader import LOOK_BACK_EVERY_S, ObservationReader
-from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, move
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 
@@ -33,8 +33,8 @@ def cluster():
 def reader(cluster, tmp_path):
     """A reader whose ledger takes job 1 for alive, knows that job 2 is over, and has never heard of job 3."""
     ledger = Ledger(tmp_path / "ledger.sqlite", durable=False)
-    ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in (1, 2)])
-    ledger.record([move(ledger.get(2), State.ENDED, 1, "ended")])
+    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=id) for id in (1, 2)])
+    ledger.record([move(ledger.get(2), LedgerState.ENDED, 1, "ended")])
     return ObservationReader(cluster, ledger)
 
 

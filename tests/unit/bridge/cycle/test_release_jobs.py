@@ -6,7 +6,7 @@ from cpsched_bridge.cycle import release_jobs
 from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome
-from cpsched_bridge.store.ledger import KEPT, Entry, Ledger, State, Transition
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState, LedgerTransition
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 from tests.stores import full_disk, no_room
@@ -39,16 +39,16 @@ def ledger(tmp_path):
     return Ledger(tmp_path / "ledger.sqlite", durable=False)
 
 
-def holding(cluster, ledger, state=State.HELD, *ids, pinned=False, since_s=3):
+def holding(cluster, ledger, state=LedgerState.HELD, *ids, pinned=False, since_s=3):
     """Jobs that the ledger knows in a state, and that are pending with a hold of ours."""
     for id in ids or (1,):
         cluster.submit(a_job(id))
-        entry = Entry(id, State.HELD, since_s, pinned=pinned)
-        ledger.record([Transition(None, entry)])
-        if state is not State.HELD:
-            back = State.FREE if state is State.HOLDING else State.STARTING
-            ledger.record([Transition(State.HELD, Entry(id, back, since_s, pinned=pinned))])
-            ledger.record([Transition(back, Entry(id, state, since_s, pinned=pinned))])
+        entry = LedgerEntry(id, LedgerState.HELD, since_s, pinned=pinned)
+        ledger.record([LedgerTransition(None, entry)])
+        if state is not LedgerState.HELD:
+            back = LedgerState.FREE if state is LedgerState.HOLDING else LedgerState.STARTING
+            ledger.record([LedgerTransition(LedgerState.HELD, LedgerEntry(id, back, since_s, pinned=pinned))])
+            ledger.record([LedgerTransition(back, LedgerEntry(id, state, since_s, pinned=pinned))])
 
 
 def state_of(ledger, id=1):
@@ -64,27 +64,27 @@ def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(c
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
     assert cluster.released() == [(1,)]
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.NONE, ())
-    assert state_of(ledger) == (State.FREE, False)
+    assert state_of(ledger) == (LedgerState.FREE, False)
     assert cluster.asked == [{1} if pinned else set()], "our pins are passed to the reader"
 
 
 @pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
 def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held(cluster, ledger, hold):
-    holding(cluster, ledger, State.STARTING, pinned=True)
+    holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), hold
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
     assert cluster.released() == []
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
-    assert state_of(ledger) == (State.FREE, False)
+    assert state_of(ledger) == (LedgerState.FREE, False)
 
 
 def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
-    holding(cluster, ledger, State.STARTING, pinned=True)
+    holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), Hold.USER
     for _ in range(3):
         cluster.fail("unpin", BackendTimeout("no answer"))
     assert release_all_jobs(cluster, ledger, "x") == ["job 1 may still have the bridge's node list: no answer"]
-    assert state_of(ledger) == (State.FREE, True)
+    assert state_of(ledger) == (LedgerState.FREE, True)
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -101,11 +101,11 @@ def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_t
         cluster.fail("observe", error)
     assert release_all_jobs(cluster, ledger, "the bridge stops") == [BLIND + words]
     assert cluster.released() == [(1,)], "once: what is done is not done again"
-    assert state_of(ledger) == (State.FREE, False)
+    assert state_of(ledger) == (LedgerState.FREE, False)
     assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
     whys = [why for _, _, _, _, why in ledger.history(1)]
     assert whys[-1] == "handed back"
-    assert ("the bridge stops" in whys) is (state is not State.HANDING_BACK)
+    assert ("the bridge stops" in whys) is (state is not LedgerState.HANDING_BACK)
 
 
 def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
@@ -122,20 +122,20 @@ def test_a_job_that_only_the_cluster_knows_to_be_held_for_us_is_handed_back(clus
     cluster.submit(a_job(4))
     assert release_all_jobs(cluster, ledger, "") == []
     assert cluster.jobs[4].hold is Hold.NONE
-    assert state_of(ledger, 4) == (State.FREE, False)
+    assert state_of(ledger, 4) == (LedgerState.FREE, False)
 
 
 def test_a_job_that_has_started_meanwhile_is_left_alone(cluster, ledger):
-    holding(cluster, ledger, State.STARTING, 1, 2)
+    holding(cluster, ledger, LedgerState.STARTING, 1, 2)
     cluster.run_now(1, ((0, 1),))
     assert release_all_jobs(cluster, ledger, "") == []
     assert cluster.released() == [(2,)]
-    assert ledger.get(1).state is State.RUNNING
+    assert ledger.get(1).state is LedgerState.RUNNING
 
 
 @pytest.mark.parametrize(("attempts", "asked"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 2}, 2)])
 def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
-    holding(cluster, ledger, State.HELD, 1, 2)
+    holding(cluster, ledger, LedgerState.HELD, 1, 2)
     for _ in range(5):
         cluster.fail("hand_back", BackendUnavailable("connection refused"))
     assert release_all_jobs(cluster, ledger, "", **attempts) == [
@@ -144,13 +144,13 @@ def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
     ]
     assert cluster.released() == [(1, 2)] * asked
     assert len(cluster.asked) == asked
-    assert state_of(ledger) == (State.HANDING_BACK, False)
+    assert state_of(ledger) == (LedgerState.HANDING_BACK, False)
 
 
 def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
     """With a limit on calls each attempt releases some; each batch is a sign of life."""
     monkeypatch.setattr(release_jobs, "TOGETHER", 4)
-    holding(cluster, ledger, State.HELD, *range(1, 8))
+    holding(cluster, ledger, LedgerState.HELD, *range(1, 8))
     give, given = cluster.hand_back_one, []
 
     def one_at_a_time(id):
@@ -178,12 +178,12 @@ def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
 
 @pytest.mark.parametrize("result", ["refused", "unknown"])
 def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluster, ledger, result):
-    holding(cluster, ledger, State.HELD, 1, 2, 3)
+    holding(cluster, ledger, LedgerState.HELD, 1, 2, 3)
     give = cluster.hand_back_one
     cluster.hand_back_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
     assert release_all_jobs(cluster, ledger, "") == ["job 2 may still be held: no"]
     assert cluster.released() == [(1, 2, 3), (2,), (2,)]
-    assert [ledger.get(id).state for id in (1, 2, 3)] == [State.FREE, State.HANDING_BACK, State.FREE]
+    assert [ledger.get(id).state for id in (1, 2, 3)] == [LedgerState.FREE, LedgerState.HANDING_BACK, LedgerState.FREE]
 
 
 def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, ledger):
@@ -196,7 +196,7 @@ def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, 
 
 @pytest.mark.parametrize("blind", [False, True])
 def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(cluster, ledger, blind):
-    holding(cluster, ledger, State.HELD, 1, 2)
+    holding(cluster, ledger, LedgerState.HELD, 1, 2)
     for _ in range(3 if blind else 0):
         cluster.fail("observe", BackendTimeout("no answer"))
     with full_disk(ledger):
@@ -208,7 +208,7 @@ def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(clu
     else:
         assert len(problems) == 2
         assert all(isinstance(problem, DiskProblem) and "readonly" in problem for problem in problems)
-    assert state_of(ledger) == (State.FREE, False), "it is remembered, if not written"
+    assert state_of(ledger) == (LedgerState.FREE, False), "it is remembered, if not written"
 
 
 def test_a_bug_in_writing_is_not_taken_for_a_full_disk(cluster, ledger, monkeypatch):

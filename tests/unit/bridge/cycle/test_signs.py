@@ -7,7 +7,7 @@ import pytest
 from cpsched_bridge.cycle.command_sender import UNSETTLED
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Check, Hold, Outcome
-from cpsched_bridge.store.ledger import State
+from cpsched_bridge.store.ledger import LedgerState
 from tests.bridges import Metrics
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
@@ -114,8 +114,8 @@ def test_the_pause_after_failures_is_no_gap(bridge_at):
 
 
 STATES = {
-    State.HANDING_BACK: ("hand_back", {"start": {"adopt": False}}),
-    State.HOLDING: ("hold", {"start": {"max_failures": 10**6}}),
+    LedgerState.HANDING_BACK: ("hand_back", {"start": {"adopt": False}}),
+    LedgerState.HOLDING: ("hold", {"start": {"max_failures": 10**6}}),
 }
 
 
@@ -124,9 +124,9 @@ def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_
     exporter, metric = metrics
     command, changes = STATES[unsettled]
     cluster, pace = FakeCluster(), FakePace()
-    cluster.submit(a_job(7), hold=Hold.NONE if unsettled is State.HOLDING else Hold.PLUGIN)
+    cluster.submit(a_job(7), hold=Hold.NONE if unsettled is LedgerState.HOLDING else Hold.PLUGIN)
     bridge = bridge_at(cluster, pace=pace, listeners=(exporter,), **changes)
-    if unsettled is State.HANDING_BACK:
+    if unsettled is LedgerState.HANDING_BACK:
         bridge.pause.pause("so that it is released")
     counts = []
     for second in range(0, 200, 20):
@@ -147,8 +147,8 @@ def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_
 
 
 def test_states_in_which_a_job_may_stay_are_not_stuck():
-    assert {State.HELD, State.STARTING, State.RUNNING, State.FREE}.isdisjoint(UNSETTLED)
-    assert State.ROLLING_BACK in UNSETTLED
+    assert {LedgerState.HELD, LedgerState.STARTING, LedgerState.RUNNING, LedgerState.FREE}.isdisjoint(UNSETTLED)
+    assert LedgerState.ROLLING_BACK in UNSETTLED
 
 
 def test_checks_are_repeated_at_a_pace_and_their_changes_told(bridge_at, metrics):

@@ -10,10 +10,10 @@ import pytest
 
 from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
-from cpsched_bridge.cycle_report import CycleReport, Event
+from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob
-from cpsched_bridge.store.ledger import FOLLOWS, Entry, State, Transition
+from cpsched_bridge.store.ledger import FOLLOWS, LedgerEntry, LedgerState, LedgerTransition
 from tests.builders import a_cluster, a_job
 
 CLUSTER = a_cluster(nodes=3, cores=4)
@@ -26,13 +26,13 @@ def observed(**facts: object) -> Observation:
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
-def outcomes(transitions: Sequence[Transition], seen: Observation) -> StartOutcomes:
+def outcomes(transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
     return StartTracker().outcomes(transitions, seen)
 
 
-def a_failure(*nodes: str, after: State = State.ROLLING_BACK, id: int = 1) -> Transition:
-    entry = Entry(id, after, 9, nodes=tuple((node, 1) for node in nodes), why="not running after 16 s")
-    return Transition(State.STARTING, entry, failed=True)
+def a_failure(*nodes: str, after: LedgerState = LedgerState.ROLLING_BACK, id: int = 1) -> LedgerTransition:
+    entry = LedgerEntry(id, after, 9, nodes=tuple((node, 1) for node in nodes), why="not running after 16 s")
+    return LedgerTransition(LedgerState.STARTING, entry, failed=True)
 
 
 def test_a_failed_start_lies_with_its_job_its_nodes_or_whoever_runs_there() -> None:
@@ -70,17 +70,20 @@ def test_a_node_that_has_gone_explains_it() -> None:
     assert found.explained
 
 
-@pytest.mark.parametrize("after", sorted(FOLLOWS[State.STARTING]))
-def test_what_comes_of_a_start(after: State) -> None:
+@pytest.mark.parametrize("after", sorted(FOLLOWS[LedgerState.STARTING]))
+def test_what_comes_of_a_start(after: LedgerState) -> None:
     """Seen running, or to have run, it succeeded; with a failure it failed; else neither."""
-    plain = outcomes([Transition(State.STARTING, Entry(1, after, 9))], observed())
-    assert plain.began == ({1: ""} if after in (State.RUNNING, State.ENDED) else {})
+    plain = outcomes([LedgerTransition(LedgerState.STARTING, LedgerEntry(1, after, 9))], observed())
+    assert plain.began == ({1: ""} if after in (LedgerState.RUNNING, LedgerState.ENDED) else {})
     assert plain.failed == ()
     assert len(outcomes([a_failure("n0", after=after)], observed()).failed) == 1
 
 
 def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None:
-    moves = [Transition(State.STARTING, Entry(id, state, 9)) for id, state in ((1, State.RUNNING), (2, State.ENDED))]
+    moves = [
+        LedgerTransition(LedgerState.STARTING, LedgerEntry(id, state, 9))
+        for id, state in ((1, LedgerState.RUNNING), (2, LedgerState.ENDED))
+    ]
     running = (RunningJob(JOB, 8, ((0, 1),)),)
     ended = (EndedJob(replace(a_job(2), user="bob"), 7, 8),)
     assert outcomes(moves, observed(pending=(), running=running, ended=ended)).began == {1: "ann", 2: "bob"}
@@ -92,7 +95,7 @@ def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
         failed=False,
         obstacle=ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("ann", ""))),
     )
-    a_hold = Transition(State.HOLDING, Entry(1, State.HOLDING, 9), failed=True)
+    a_hold = LedgerTransition(LedgerState.HOLDING, LedgerEntry(1, LedgerState.HOLDING, 9), failed=True)
     (found,) = outcomes([limit, a_hold], observed()).failed
     assert (found.key.kind, found.reason, found.is_limit, found.explained) == (
         "association",
@@ -110,7 +113,7 @@ def test_a_start_that_was_refused_failed_once_if_the_job_still_waits() -> None:
 
 
 def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() -> None:
-    free = Transition(State.STARTING, Entry(1, State.FREE, 9))
+    free = LedgerTransition(LedgerState.STARTING, LedgerEntry(1, LedgerState.FREE, 9))
     (found,) = outcomes([free], observed(pending=(PendingJob(JOB, Hold.USER),))).failed
     assert (found.key.kind, found.explained, found.benign) == ("job", True, False)
     for held in (PendingJob(JOB, Hold.ADMIN, pinned=True), PendingJob(JOB, Hold.USER, holder=Holder.ADMINISTRATOR)):
@@ -139,59 +142,59 @@ def noted(tracker, *transitions, now_s=7.5):
 
 
 def step(before, after, event="", obstacle=None, id=1):
-    return Transition(before, Entry(id, after, 0, why="for people"), obstacle, event=event)
+    return LedgerTransition(before, LedgerEntry(id, after, 0, why="for people"), obstacle, event=event)
 
 
 @pytest.mark.parametrize("obstacle", [None, LIMIT])
-@pytest.mark.parametrize("after", sorted(FOLLOWS[State.STARTING]))
+@pytest.mark.parametrize("after", sorted(FOLLOWS[LedgerState.STARTING]))
 def test_every_end_of_a_start_is_timed_once(tracker, after, obstacle):
     tracker.decided([1], 5.0)
-    report = noted(tracker, step(State.STARTING, after, "as_decided", obstacle))
-    ran = after in (State.RUNNING, State.ENDED)
+    report = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
+    ran = after in (LedgerState.RUNNING, LedgerState.ENDED)
     assert report.latencies_s == ([2.5] if ran else [])
-    again = noted(tracker, step(State.STARTING, State.RUNNING, "as_decided"))
+    again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
     assert again.latencies_s == [], "when that start was decided is forgotten"
 
 
-@pytest.mark.parametrize("before", [None, *(state for state in State if state is not State.STARTING)])
+@pytest.mark.parametrize("before", [None, *(state for state in LedgerState if state is not LedgerState.STARTING)])
 def test_what_was_not_on_its_way_is_no_start(tracker, before):
     for after in FOLLOWS[before]:
         tracker.decided([1], 5.0)
         report = noted(tracker, step(before, after))
         assert report.latencies_s == []
-        again = noted(tracker, step(State.STARTING, State.RUNNING, "as_decided"))
+        again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
         assert again.latencies_s == [], "a start that was refused is over"
 
 
 @pytest.mark.parametrize(
     ("transition", "told"),
     [
-        (step(State.STARTING, State.RUNNING, "as_decided"), []),
-        (step(State.STARTING, State.RUNNING), ["started_elsewhere"]),
-        (step(State.STARTING, State.ENDED), []),
-        (step(State.HELD, State.RUNNING), []),
-        (step(State.STARTING, State.ROLLING_BACK), ["start_failed"]),
-        (step(State.STARTING, State.ROLLING_BACK, obstacle=LIMIT), []),
-        (step(State.HELD, State.GONE), ["job_gone"]),
-        (step(State.STARTING, State.GONE, obstacle=LIMIT), ["job_gone"]),
-        (step(State.HELD, State.HANDING_BACK, "left"), ["left_to_cluster"]),
-        (step(State.STARTING, State.ROLLING_BACK, "kept_on"), ["not_left", "start_failed"]),
-        (step(State.HANDING_BACK, State.HOLDING, "kept_on"), ["not_left"]),
-        (step(State.HELD, State.HANDING_BACK), []),
-        (step(State.HANDING_BACK, State.FREE, "left"), []),
-        (step(State.STARTING, State.FREE, "left", LIMIT), ["left_to_cluster"]),
-        (step(State.HELD, State.FREE), []),
+        (step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"), []),
+        (step(LedgerState.STARTING, LedgerState.RUNNING), ["started_elsewhere"]),
+        (step(LedgerState.STARTING, LedgerState.ENDED), []),
+        (step(LedgerState.HELD, LedgerState.RUNNING), []),
+        (step(LedgerState.STARTING, LedgerState.ROLLING_BACK), ["start_failed"]),
+        (step(LedgerState.STARTING, LedgerState.ROLLING_BACK, obstacle=LIMIT), []),
+        (step(LedgerState.HELD, LedgerState.GONE), ["job_gone"]),
+        (step(LedgerState.STARTING, LedgerState.GONE, obstacle=LIMIT), ["job_gone"]),
+        (step(LedgerState.HELD, LedgerState.HANDING_BACK, "left"), ["left_to_cluster"]),
+        (step(LedgerState.STARTING, LedgerState.ROLLING_BACK, "kept_on"), ["not_left", "start_failed"]),
+        (step(LedgerState.HANDING_BACK, LedgerState.HOLDING, "kept_on"), ["not_left"]),
+        (step(LedgerState.HELD, LedgerState.HANDING_BACK), []),
+        (step(LedgerState.HANDING_BACK, LedgerState.FREE, "left"), []),
+        (step(LedgerState.STARTING, LedgerState.FREE, "left", LIMIT), ["left_to_cluster"]),
+        (step(LedgerState.HELD, LedgerState.FREE), []),
     ],
 )
 def test_what_is_worth_telling_of_a_transition(tracker, transition, told):
     report = noted(tracker, transition)
-    assert report.happenings == [Event(kind, transition.entry.why, 1) for kind in told]
+    assert report.happenings == [CycleEvent(kind, transition.entry.why, 1) for kind in told]
 
 
 def test_of_several_jobs_each_has_its_own_time(tracker):
     tracker.decided([1, 2], 1.0)
     tracker.decided([3], 4.0)
-    starts = [step(State.STARTING, State.RUNNING, "as_decided", id=id) for id in (3, 1, 9)]
+    starts = [step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=id) for id in (3, 1, 9)]
     assert noted(tracker, *starts).latencies_s == [3.5, 6.5]
-    last = step(State.STARTING, State.RUNNING, "as_decided", id=2)
+    last = step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=2)
     assert noted(tracker, last, now_s=11.0).latencies_s == [10.0]

@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_bridge.cycle import circuit_breaker
-from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, Seldom, Startup
+from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, BridgeStartup, ThrottledProgressReporter
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 from tests.builders import a_job
@@ -15,7 +15,7 @@ class Steps:
 
     def __init__(self, words="compiles kernels: 3 of 23 kernels are ready"):
         self.words, self.told = words, []
-        self.startup = Startup([lambda: self.words or None], [self.told.append])
+        self.startup = BridgeStartup([lambda: self.words or None], [self.told.append])
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def cluster():
 
 def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
     left, told = {"first": ["a", "b"], "second": ["c"]}, []
-    startup = Startup([lambda: next_of("first"), lambda: next_of("second")], [told.append])
+    startup = BridgeStartup([lambda: next_of("first"), lambda: next_of("second")], [told.append])
 
     def next_of(step):
         return left[step].pop(0) if left[step] else None
@@ -81,7 +81,7 @@ def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, 
     former.cycle()
     cluster.commands.clear()
     pace = FakePace(cycles=1000)
-    startup = Startup([lambda: "compiles" if pace.at_s < takes_s else None])
+    startup = BridgeStartup([lambda: "compiles" if pace.at_s < takes_s else None])
     sent = []
 
     def look(report):
@@ -122,7 +122,7 @@ def test_systemd_hears_that_the_bridge_is_ready_when_it_has_begun_or_goes_on_wit
         def notify(self, *words):
             told.append((pace.at_s, words))
 
-    startup = Startup([lambda: "compiles" if pace.at_s < takes_s else None])
+    startup = BridgeStartup([lambda: "compiles" if pace.at_s < takes_s else None])
     bridge_at(cluster, startup=startup, pace=pace, systemd=Told()).run()
     assert [when_s for when_s, words in told if "READY=1" in words] == [at_s]
 
@@ -147,7 +147,7 @@ def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, 
 
 def test_what_is_told_seldom_is_told_at_once_and_its_end_too():
     told, now = [], [0.0]
-    seldom = Seldom(told.append, 10.0, lambda: now[0])
+    seldom = ThrottledProgressReporter(told.append, 10.0, lambda: now[0])
     for at_s, words in ((0.0, "a"), (9.9, "b"), (10.0, "c"), (10.1, ""), (10.2, "d")):
         now[0] = at_s
         seldom(words)

@@ -7,7 +7,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import Ledger, State
+from cpsched_bridge.store.ledger import Ledger, LedgerState
 from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -133,7 +133,7 @@ def test_a_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
                     cluster.end(id)
             assert bridge.cycle().result == "ok", disk.failed
         assert [fake.starts for fake in cluster.jobs.values()] == [1, 1, 1, 1], disk.failed
-        assert {entry.state for entry in bridge.ledger.entries()} == {State.ENDED}, disk.failed
+        assert {entry.state for entry in bridge.ledger.entries()} == {LedgerState.ENDED}, disk.failed
         assert Ledger(folder / "ledger.sqlite").entries() == bridge.ledger.entries(), disk.failed
         journal = Journal(folder / "journal.sqlite", read_only=True)
         numbers = list(journal.numbers())

@@ -18,7 +18,7 @@ from cpsched_bridge.settings import LeaseSettings, Settings
 from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.heartbeat import touch
-from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, move
 from cpsched_bridge.store.process_files import PauseFile
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -106,7 +106,7 @@ def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_k
     settings, cluster = stranded
     path = state_paths.ledger_path(settings)
     killed = Ledger(path)
-    killed.record([move(killed.get(1), State.GONE, 9, "cancelled")])
+    killed.record([move(killed.get(1), LedgerState.GONE, 9, "cancelled")])
     copies = {name: (tmp_path / name).read_bytes() for name in ("ledger.sqlite", "ledger.sqlite-wal")}
     assert copies["ledger.sqlite-wal"]
     killed.close()
@@ -370,7 +370,7 @@ def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeyp
     monkeypatch.setattr(ledgers, "move_aside", lambda *_: (_ for _ in ()).throw(refused))
     with state_paths.emergency_ledger(settings) as ledger:
         assert ledger.entries() == []
-        ledger.record([move(None, State.HELD, 0, "held", job_id=1)])
+        ledger.record([move(None, LedgerState.HELD, 0, "held", job_id=1)])
     assert [h.kind for h in ledger.mishaps] == ["ledger_unreadable", "ledger_unwritable"]
 
 
@@ -416,7 +416,7 @@ def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_t
     ):
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
-    assert Ledger(state_paths.ledger_path(settings)).get(1).state is State.FREE
+    assert Ledger(state_paths.ledger_path(settings)).get(1).state is LedgerState.FREE
 
 
 def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_heartbeat_is_stale(stranded):

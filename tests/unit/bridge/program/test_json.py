@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.ports import Check, UnmanagedJob
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import round_replay
@@ -25,7 +25,9 @@ def bridge(tmp_path):
     cluster.left = [UnmanagedJob(9, "array job", "9_[1-3]", "eve"), UnmanagedJob(10, "asks for licenses", "10", "ada")]
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
-    bridge.journal.write_events(7.0, 1, [Event("odd", "first", 1), Event("odd", "second"), Event("even", "")])
+    bridge.journal.write_events(
+        7.0, 1, [CycleEvent("odd", "first", 1), CycleEvent("odd", "second"), CycleEvent("even", "")]
+    )
     (tmp_path / "bridge.yaml").write_text(f"adapter: mock\nmode: control\nstate_dir: {tmp_path}\n")
     return bridge
 

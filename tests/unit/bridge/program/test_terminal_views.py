@@ -7,7 +7,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Lease, Outcome
 from cpsched_bridge.program import json_output, terminal_views
@@ -49,7 +49,7 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
     journal = bridge.journal
-    journal.write_events(0.0, 1, [Event("odd", words, 1)])
+    journal.write_events(0.0, 1, [CycleEvent("odd", words, 1)])
     record = dataclasses.replace(journal.read(1), mode=words, policy=PolicySpec(words, words))
     sent = [("start", Outcome(1, "refused", words))]
     terminal_views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
@@ -206,7 +206,7 @@ def test_in_shadow_mode_a_job_would_start(tmp_path, capsys):
 
 def test_events_are_shown_by_kind_and_by_job(array, capsys):
     bridge, _ = array
-    told = [Event("gap", "85 s without a cycle"), Event("start_failed", "not running", 8002)]
+    told = [CycleEvent("gap", "85 s without a cycle"), CycleEvent("start_failed", "not running", 8002)]
     bridge.journal.write_events(0.0, 2, told)
     terminal_views.print_events(bridge.settings, 50, "", "gap")
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 gap: 85 s without a cycle"]

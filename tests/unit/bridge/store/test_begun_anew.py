@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpsched_bridge.cycle_report import Event
+from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store.corruption import CorruptContent
+from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, move
 from tests.stores import change, damaged_while_open, full_disk
 
 GARBAGE = b"this is no database at all, " * 400
@@ -24,9 +24,9 @@ MADE = {"ledger": Ledger, "journal": Journal}
 
 def write(store, number):
     if isinstance(store, Ledger):
-        store.record([move(None, State.HELD, 5, "held", job_id=number)], number)
+        store.record([move(None, LedgerState.HELD, 5, "held", job_id=number)], number)
     else:
-        store.write_events(0.0, number, [Event("odd", f"event {number}")])
+        store.write_events(0.0, number, [CycleEvent("odd", f"event {number}")])
 
 
 def written(store):
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_there_or_is_empty_is_made_without_a_word(tmp_path, s
 def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
     path = tmp_path / f"{stem}.sqlite"
     path.write_bytes(GARBAGE)
-    with pytest.raises(CorruptContent, match="file is not a database"):
+    with pytest.raises(CorruptFileContent, match="file is not a database"):
         MADE[stem](path, read_only=True)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == GARBAGE
@@ -170,7 +170,7 @@ def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
 def test_what_a_damaged_ledger_said_of_jobs_is_told_up_to_fifty_where_it_is_not_believed(tmp_path, jobs, words):
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger(path)
-    ledger.record([move(None, State.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
+    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
     ledger.close()
     change(path, "update jobs set state = 'free' where id >= 7")
     change(path, "update jobs set nodes = 'no list', seal = null where id = 1")

@@ -12,9 +12,9 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import bridge_identity, heartbeat, state_paths
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store.corruption import CorruptContent, is_corruption
+from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import FORMAT, Journal
-from cpsched_bridge.store.ledger import Ledger, State, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, move
 from cpsched_bridge.store.process_files import PauseFile, StartupFile
 from cpsched_bridge.store.sqlite_files import move_aside
 from tests.bridges import a_bridge
@@ -40,7 +40,7 @@ def asides(folder, stem):
 
 def a_ledger(path, jobs=3):
     ledger = Ledger(path)
-    ledger.record([move(None, State.HELD, 5, "held", job_id=id, label=f"{id}_1") for id in range(1, jobs + 1)])
+    ledger.record([move(None, LedgerState.HELD, 5, "held", job_id=id, label=f"{id}_1") for id in range(1, jobs + 1)])
     return ledger
 
 
@@ -54,7 +54,7 @@ def test_a_damaged_ledger_is_set_aside_at_the_start_and_begun_anew(tmp_path, dam
     content = overwritten(path, *DAMAGE[damage])
     ledger = Ledger(path)
     assert ledger.entries() == []
-    ledger.record([move(None, State.HELD, 5, "held", job_id=7)])
+    ledger.record([move(None, LedgerState.HELD, 5, "held", job_id=7)])
     (aside,) = asides(tmp_path, "ledger.sqlite")
     assert aside.read_bytes() == content
     assert [(h.kind, aside.name in h.detail) for h in ledger.mishaps] == [("ledger_damaged", True)]
@@ -91,12 +91,12 @@ def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(t
     path = tmp_path / "ledger.sqlite"
     ledger = a_ledger(path, 300)
     damaged_while_open(ledger, path, lambda path: overwritten(path, 4096))
-    ledger.record([move(ledger.get(1), State.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4)
+    ledger.record([move(ledger.get(1), LedgerState.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4)
     assert [h.kind for h in ledger.mishaps] == ["ledger_damaged"]
     fresh = Ledger(path)
     assert fresh.entries() == ledger.entries()
-    assert fresh.get(1).state is State.STARTING
-    assert len(fresh.entries(State.HELD)) == 299
+    assert fresh.get(1).state is LedgerState.STARTING
+    assert len(fresh.entries(LedgerState.HELD)) == 299
     assert len(fresh.history(1)) == 1
 
 
@@ -115,7 +115,7 @@ def test_a_schema_whose_error_has_no_text_is_damage_at_the_start_and_while_it_is
     damaged_while_open(ledger, path, quoting_bytes)
     with pytest.raises(UnicodeDecodeError):
         rows(path, "select * from jobs")
-    ledger.record([move(ledger.get(1), State.STARTING, 6, "decided")])
+    ledger.record([move(ledger.get(1), LedgerState.STARTING, 6, "decided")])
     assert Ledger(path).entries() == ledger.entries()
     ledger.close()
     quoting_bytes(path)
@@ -131,12 +131,12 @@ def test_a_full_disk_is_no_damage(tmp_path):
     ledger = a_ledger(tmp_path / "ledger.sqlite")
     with full_disk(ledger):
         with pytest.raises(sqlite3.OperationalError):
-            ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
+            ledger.record([move(ledger.get(1), LedgerState.FREE, 6, "handed back")])
         assert asides(tmp_path, "ledger.sqlite") == []
-        assert ledger.get(1).state is State.HELD, "what is not written is not so"
+        assert ledger.get(1).state is LedgerState.HELD, "what is not written is not so"
         with pytest.raises(sqlite3.OperationalError):
-            ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")], unwritten=True)
-    assert ledger.get(1).state is State.FREE, "but in an emergency"
+            ledger.record([move(ledger.get(1), LedgerState.FREE, 6, "handed back")], unwritten=True)
+    assert ledger.get(1).state is LedgerState.FREE, "but in an emergency"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_sqlites_codes_that_say_more_of_a_disk_are_still_of_the_disk_and_those_o
 def test_a_time_that_has_no_date_is_damage_before_anybody_shows_it(tmp_path, at_s):
     ledger = a_ledger(tmp_path / "ledger.sqlite")
     change(tmp_path / "ledger.sqlite", "update transitions set at_s = ? where job_id = 2", at_s)
-    with pytest.raises(CorruptContent, match=f"at_s: ValueError: {at_s}"):
+    with pytest.raises(CorruptFileContent, match=f"at_s: ValueError: {at_s}"):
         ledger.history(2)
     assert ledger.history(1)
 
@@ -173,7 +173,7 @@ def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp
     second = a_bridge(tmp_path, cluster)
     report = second.cycle()
     assert report.result == "ok"
-    assert {e.job_id: e.state for e in second.ledger.entries()} == {2: State.HELD, 3: State.HELD}
+    assert {e.job_id: e.state for e in second.ledger.entries()} == {2: LedgerState.HELD, 3: LedgerState.HELD}
     assert "ledger_damaged" in [event.kind for event in second.journal.events()]
     cluster.end(1)
     for _ in range(3):
@@ -270,7 +270,7 @@ def test_what_is_no_file_is_set_aside_and_the_file_begun_anew(tmp_path, kind, be
     place = path.with_name(path.name + beside)
     place.unlink(missing_ok=True)
     IN_PLACE[what](place)
-    with pytest.raises(CorruptContent, match="is not a file"):
+    with pytest.raises(CorruptFileContent, match="is not a file"):
         kind(path, read_only=True)
     store = kind(path)
     assert [each.kind.endswith("damaged") for each in store.mishaps] == [True]

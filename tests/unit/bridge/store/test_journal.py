@@ -21,12 +21,12 @@ from cpsched.model import (
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.cycle_report import CycleReport, Event
+from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.errors import UnknownRound
 from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
 from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import JobRecord, UnscheduledJob
+from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.round_records import (
     as_plain_json,
@@ -206,7 +206,7 @@ def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
     for number in range(1, 1025):
         queue = [a_job(number + i, units=2, per_unit=3, user=f"user{number}") for i in range(15)]
         write(journal, number, a_scene(now_s=number, queue=queue))
-        journal.write_events(0.0, number, [Event("mode", "control")])
+        journal.write_events(0.0, number, [CycleEvent("mode", "control")])
     assert journal.size_bytes() <= 0.25 * 2**20
     numbers = list(journal.numbers())
     assert numbers[-1] == 1024
@@ -305,7 +305,7 @@ def test_rounds_go_when_they_are_too_old_with_all_that_belongs_to_them(tmp_path,
     journal = Journal(tmp_path / "journal.sqlite", keep_days=1.0)
     for number in range(1, 41):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number)]), started=[(a_job(900 + number), number)])
-        journal.write_events(0.0, number, [Event("mode", "control", number)])
+        journal.write_events(0.0, number, [CycleEvent("mode", "control", number)])
     change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1000.0 + round")
     assert journal.prune(1000.0 + 86_400 + 10) == 0, "the tenth is one day old, and not older"
     assert journal.prune(1000.0 + 86_400 + 25) == 20, "a segment goes as a whole, when its last round is too old"
@@ -348,7 +348,7 @@ def test_space_that_is_given_up_is_given_back(tmp_path):
     """The file shrinks with its data: a journal that is too large must not fill the disk for good."""
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
-    journal.write_events(0.0, 1, [Event("odd", "x" * 1000, id) for id in range(1000)])
+    journal.write_events(0.0, 1, [CycleEvent("odd", "x" * 1000, id) for id in range(1000)])
     all_in_the_file(tmp_path / "journal.sqlite")
     before = (tmp_path / "journal.sqlite").stat().st_size
     journal.close()
@@ -376,13 +376,13 @@ def test_past_jobs_keep_name_place_and_times_over_the_rounds_in_which_they_are_s
     assert (journal.past("7"), journal.past("19_3")) == (None, None)
     running = [a_running(task, ((0, 2), (2, 1)), start_s=60), a_running(plain, ((1, 1),), start_s=61)]
     write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=observed())
-    assert journal.past("19_3") == JobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
-    assert journal.past("8") == JobRecord(8, 2, "", "bob", 0, 61, None, "n1")
+    assert journal.past("19_3") == JournalJobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
+    assert journal.past("8") == JournalJobRecord(8, 2, "", "bob", 0, 61, None, "n1")
     write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=observed())
-    assert journal.past("7") == JobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
+    assert journal.past("7") == JournalJobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
     assert journal.past("8").end_s is None
     write(journal, 4, a_scene(), ended=[EndedJob(a_job(9), 95, 96)])
-    assert journal.past("9") == JobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
+    assert journal.past("9") == JournalJobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
     assert (journal.name_of(7), journal.name_of(8)) == ("19_3", "8")
 
 
@@ -391,7 +391,7 @@ def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
     job = a_job(7, user="u\udcff")
     write(journal, 1, a_scene(queue=[job]), observation=observed(named(job, "l\udcff")))
     write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
-    journal.write_events(0.0, 2, [Event("odd", "d\udcff", 7)])
+    journal.write_events(0.0, 2, [CycleEvent("odd", "d\udcff", 7)])
     journal.write_asides([UnscheduledJob(1, "held", "r\udcff", "l\udcff", "u\udcff")])
     past = journal.past("7")
     assert (past.user, past.label) == ("u\\udcff", "l\\udcff")
@@ -407,7 +407,7 @@ def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp
         with pytest.raises(sqlite3.OperationalError):
             journal.write_asides([second, third])
         with pytest.raises(sqlite3.OperationalError):
-            journal.write_events(0.0, 1, [Event("odd", "")])
+            journal.write_events(0.0, 1, [CycleEvent("odd", "")])
         journal.write_events(0.0, 1, [])
     journal.write_asides([first])
     assert journal.asides() == [first]

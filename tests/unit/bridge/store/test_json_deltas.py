@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.store.json_deltas import SeriesReader, SeriesWriter, apply_delta, delta, text_of
+from cpsched_bridge.store.json_deltas import JsonDeltaReader, JsonDeltaWriter, apply_delta, delta, text_of
 from cpsched_bridge.store.round_records import as_plain_json
 from cpsched_sim.testing.example_counts import tries
 from tests.benchmarks.journal import World
@@ -29,7 +29,7 @@ def strictly(value):
 @given(st.lists(values, max_size=5))
 @tries(300)
 def test_a_series_of_any_values_is_read_back_as_it_was(series):
-    writer, reader = SeriesWriter(), SeriesReader()
+    writer, reader = JsonDeltaWriter(), JsonDeltaReader()
     for value in series:
         reader.feed(writer.part(value))
         assert reader.value == value
@@ -97,13 +97,13 @@ def test_the_way_is_written_as_long_as_it_is_no_longer_than_the_list():
 
 @pytest.mark.parametrize("part", [b"", b"\xff" * 20])
 def test_a_damaged_part_is_a_value_error(part):
-    reader = SeriesReader()
+    reader = JsonDeltaReader()
     with pytest.raises(ValueError, match=r"."):
         reader.feed(part)
 
 
 def test_a_part_out_of_order_is_a_value_error():
-    writer, reader = SeriesWriter(), SeriesReader()
+    writer, reader = JsonDeltaWriter(), JsonDeltaReader()
     writer.part({"a": {"b": list(range(100))}})
     with pytest.raises(ValueError, match=r"."):
         reader.feed(writer.part({"a": {"b": list(range(1, 101))}}))

@@ -11,11 +11,11 @@ from cpsched_bridge.store.ledger import (
     CLOSED,
     FOLLOWS,
     KEPT,
-    Entry,
-    IllegalTransition,
+    IllegalLedgerTransition,
     Ledger,
-    State,
-    Transition,
+    LedgerEntry,
+    LedgerState,
+    LedgerTransition,
     caused,
     left_while,
     move,
@@ -27,12 +27,12 @@ from tests.stores import change, nobody_is_writing, rows, setting
 def test_every_field_of_an_entry_survives_a_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
     left = left_while("2 x 4 for 60 s in main", "the cluster holds it")
-    refused = caused(Entry(7, State.HOLDING, 5), State.HOLDING, 6, "held_by_administrator").entry
+    refused = caused(LedgerEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator").entry
     told = replace(refused, pinned=True, failures=3, nodes=(("n1", 2), ("n2", 1)), label="7_1", **left)
-    assert all(value != field.default for field, value in zip(fields(Entry), astuple(told), strict=True))
+    assert all(value != field.default for field, value in zip(fields(LedgerEntry), astuple(told), strict=True))
     for durable in (False, True):
         first = Ledger(tmp_path / "ledger.sqlite", durable)
-        first.record([Transition(told.state if first.get(7) else None, told)])
+        first.record([LedgerTransition(told.state if first.get(7) else None, told)])
         first.close()
         assert Ledger(tmp_path / "ledger.sqlite").get(7) == told
         assert Ledger.copy_of(tmp_path / "ledger.sqlite").get(7) == told
@@ -41,32 +41,32 @@ def test_every_field_of_an_entry_survives_a_restart(tmp_path):
 @pytest.mark.parametrize(
     ("state", "why", "cause"),
     [
-        (State.STARTING, "released", "released"),
-        (State.HOLDING, "hold refused: is held by an administrator", "held_by_administrator"),
-        (State.FREE, "released", ""),
-        (State.HOLDING, "hold refused: is RUNNING", ""),
+        (LedgerState.STARTING, "released", "released"),
+        (LedgerState.HOLDING, "hold refused: is held by an administrator", "held_by_administrator"),
+        (LedgerState.FREE, "released", ""),
+        (LedgerState.HOLDING, "hold refused: is RUNNING", ""),
     ],
 )
 def test_the_causes_of_an_earlier_versions_ledger_are_read(tmp_path, state, why, cause):
     """The columns of the file are those of the first version, which goes on with the file after a downgrade."""
     first = Ledger(tmp_path / "ledger.sqlite")
-    first.take_over([Entry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")])
+    first.take_over([LedgerEntry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")])
     first.close()
     found = Ledger(tmp_path / "ledger.sqlite").get(7)
     assert (found.cause, found.asked) == (cause, "1 x 2")
 
 
 def test_a_cause_is_that_of_its_transition_alone():
-    entry = caused(Entry(7, State.STARTING, 5), State.STARTING, 6, "released").entry
-    assert move(entry, State.STARTING, 7, "decided").entry.cause == ""
-    left = move(Entry(7, State.HELD, 5), State.FREE, 6, "", **left_while("1 x 2", "held")).entry
-    assert move(left, State.HOLDING, 7, "").entry.asked == "1 x 2"
-    assert move(left, State.HOLDING, 7, "", leave="").entry.asked == ""
+    entry = caused(LedgerEntry(7, LedgerState.STARTING, 5), LedgerState.STARTING, 6, "released").entry
+    assert move(entry, LedgerState.STARTING, 7, "decided").entry.cause == ""
+    left = move(LedgerEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", **left_while("1 x 2", "held")).entry
+    assert move(left, LedgerState.HOLDING, 7, "").entry.asked == "1 x 2"
+    assert move(left, LedgerState.HOLDING, 7, "", leave="").entry.asked == ""
 
 
 def test_what_a_user_wrote_that_is_no_text_is_written_escaped(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 1, "why \udc80", job_id=7, leave="leave \udc80", label="\udc80")])
+    ledger.record([move(None, LedgerState.HELD, 1, "why \udc80", job_id=7, leave="leave \udc80", label="\udc80")])
     (entry,) = Ledger(tmp_path / "ledger.sqlite").entries()
     assert (entry.why, entry.leave, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
 
@@ -74,7 +74,7 @@ def test_what_a_user_wrote_that_is_no_text_is_written_escaped(tmp_path):
 def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written(tmp_path):
     path = tmp_path / "ledger.sqlite"
     first = Ledger(path)
-    first.record([move(None, State.HELD, 5, "held", job_id=id) for id in (1, 2)])
+    first.record([move(None, LedgerState.HELD, 5, "held", job_id=id) for id in (1, 2)])
     first.close()
     with sqlite3.connect(path) as db:
         db.execute("alter table jobs drop column seal")
@@ -83,14 +83,14 @@ def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written
         assert looked_at.kept() == [1, 2]
     ledger = Ledger(path)
     assert (ledger.kept(), ledger.mishaps, ledger.whole) == ([1, 2], [], True)
-    ledger.record([move(ledger.get(1), State.FREE, 6, "handed back")])
+    ledger.record([move(ledger.get(1), LedgerState.FREE, 6, "handed back")])
     assert dict(rows(path, "select id, seal is null from jobs")) == {1: 0, 2: 1}
 
 
 def test_what_is_committed_is_in_the_file_itself(tmp_path):
     """So a log that is damaged, or was not copied, takes nothing along."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 5, "held", job_id=7)])
+    ledger.record([move(None, LedgerState.HELD, 5, "held", job_id=7)])
     (tmp_path / "copy.sqlite").write_bytes((tmp_path / "ledger.sqlite").read_bytes())
     assert Ledger(tmp_path / "copy.sqlite").kept() == [7]
 
@@ -102,7 +102,7 @@ def test_what_is_committed_is_in_the_file_itself(tmp_path):
 def test_what_is_missing_is_noticed_at_the_start(tmp_path, damage):
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger(path)
-    ledger.record([move(None, State.HELD, 5, "held", job_id=id) for id in (1, 2)], 3)
+    ledger.record([move(None, LedgerState.HELD, 5, "held", job_id=id) for id in (1, 2)], 3)
     assert Ledger(path).whole
     ledger.close()
     change(path, damage)
@@ -115,31 +115,31 @@ def test_what_is_missing_is_noticed_at_the_start(tmp_path, damage):
 def test_a_transition_must_start_where_the_ledger_stands(tmp_path):
     """All or none: a batch with one transition from a state the job is not in changes nothing."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 0, "", job_id=1)])
-    stale = move(Entry(1, State.STARTING, 0), State.RUNNING, 1, "")
-    with pytest.raises(IllegalTransition, match="job 1"):
-        ledger.record([move(None, State.HELD, 1, "", job_id=2), stale])
+    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=1)])
+    stale = move(LedgerEntry(1, LedgerState.STARTING, 0), LedgerState.RUNNING, 1, "")
+    with pytest.raises(IllegalLedgerTransition, match="job 1"):
+        ledger.record([move(None, LedgerState.HELD, 1, "", job_id=2), stale])
     assert ledger.get(2) is None
     assert Ledger(tmp_path / "ledger.sqlite").get(2) is None
 
 
 def test_states_that_cannot_follow_are_refused():
-    with pytest.raises(IllegalTransition, match="job 3: running cannot become starting"):
-        move(Entry(3, State.RUNNING, 0), State.STARTING, 1, "")
+    with pytest.raises(IllegalLedgerTransition, match="job 3: running cannot become starting"):
+        move(LedgerEntry(3, LedgerState.RUNNING, 0), LedgerState.STARTING, 1, "")
 
 
 def test_every_state_can_be_left_for_running_and_for_an_end():
     """Whatever the bridge believes, the cluster may have started, ended or lost the job."""
-    for state in set(State) - CLOSED - {State.RUNNING}:
-        assert {State.RUNNING, State.ENDED, State.GONE} <= FOLLOWS[state]
+    for state in set(LedgerState) - CLOSED - {LedgerState.RUNNING}:
+        assert {LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE} <= FOLLOWS[state]
 
 
 def test_every_kept_state_can_be_handed_back():
-    for state in KEPT - {State.HANDING_BACK}:
-        assert State.HANDING_BACK in FOLLOWS[state]
+    for state in KEPT - {LedgerState.HANDING_BACK}:
+        assert LedgerState.HANDING_BACK in FOLLOWS[state]
 
 
-@given(walk=st.lists(st.tuples(st.integers(1, 3), st.sampled_from(State), st.booleans()), max_size=40))
+@given(walk=st.lists(st.tuples(st.integers(1, 3), st.sampled_from(LedgerState), st.booleans()), max_size=40))
 @tries(60)
 def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, walk):
     """The ledger on disk is the ledger in memory after every step; illegal steps leave no trace."""
@@ -149,7 +149,7 @@ def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, w
         before = model.get(job_id)
         legal = state in FOLLOWS[before.state if before else None] or (before is not None and state == before.state)
         if not legal:
-            with pytest.raises(IllegalTransition):
+            with pytest.raises(IllegalLedgerTransition):
                 move(before, state, at_s, "", job_id=job_id, pinned=pinned)
             continue
         step = move(before, state, at_s, "", **({} if before else {"job_id": job_id}), pinned=pinned)
@@ -161,8 +161,8 @@ def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, w
 
 
 def test_a_transition_checks_itself():
-    with pytest.raises(IllegalTransition):
-        Transition(None, Entry(1, State.RUNNING, 0))
+    with pytest.raises(IllegalLedgerTransition):
+        LedgerTransition(None, LedgerEntry(1, LedgerState.RUNNING, 0))
 
 
 @pytest.mark.parametrize(("options", "level"), [({}, 2), ({"durable": True}, 2), ({"durable": False}, 1)])
@@ -174,20 +174,20 @@ def test_a_durable_commit_reaches_the_disk_and_that_is_the_default(tmp_path, opt
 
 def test_a_ledger_can_be_looked_at_while_it_is_written_but_not_written_twice(tmp_path):
     writer = Ledger(tmp_path / "ledger.sqlite")
-    writer.record([move(None, State.HELD, 0, "", job_id=1)])
+    writer.record([move(None, LedgerState.HELD, 0, "", job_id=1)])
     reader = Ledger(tmp_path / "ledger.sqlite", read_only=True)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        reader.record([move(None, State.HELD, 0, "", job_id=2)])
-    writer.record([move(None, State.HELD, 0, "", job_id=3)])
+        reader.record([move(None, LedgerState.HELD, 0, "", job_id=2)])
+    writer.record([move(None, LedgerState.HELD, 0, "", job_id=3)])
     assert reader.kept() == [1]
     reader.reload()
     assert reader.kept() == [1, 3]
-    writer.record([move(writer.get(3), State.GONE, 1, "")])
+    writer.record([move(writer.get(3), LedgerState.GONE, 1, "")])
     writer.forget(2)
     reader.reload()
     assert reader.kept() == [1]
     assert reader.get(3) is None
-    assert reader.counts()[State.GONE] == 0
+    assert reader.counts()[LedgerState.GONE] == 0
 
 
 def test_looking_at_a_ledger_that_is_not_there_makes_none(tmp_path, monkeypatch):
@@ -201,12 +201,12 @@ def test_a_closed_ledger_is_closed(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.close()
     with pytest.raises(sqlite3.ProgrammingError):
-        ledger.record([move(None, State.HELD, 0, "", job_id=1)])
+        ledger.record([move(None, LedgerState.HELD, 0, "", job_id=1)])
 
 
 def test_a_new_entry_is_as_bare_as_can_be():
-    assert move(None, State.HELD, 5, "", job_id=7).entry == Entry(7, State.HELD, 5)
-    entry = Entry(7, State.HELD, 5)
+    assert move(None, LedgerState.HELD, 5, "", job_id=7).entry == LedgerEntry(7, LedgerState.HELD, 5)
+    entry = LedgerEntry(7, LedgerState.HELD, 5)
     assert (entry.pinned, entry.failures, entry.nodes, entry.leave, entry.label, entry.why) == (
         False,
         0,
@@ -219,8 +219,10 @@ def test_a_new_entry_is_as_bare_as_can_be():
 
 def test_the_history_of_a_job_tells_when_in_which_round_and_why(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 5, "submitted", job_id=7), move(None, State.HELD, 5, "", job_id=8)])
-    ledger.record([move(ledger.get(7), State.STARTING, 6, "decided")], 3)
+    ledger.record(
+        [move(None, LedgerState.HELD, 5, "submitted", job_id=7), move(None, LedgerState.HELD, 5, "", job_id=8)]
+    )
+    ledger.record([move(ledger.get(7), LedgerState.STARTING, 6, "decided")], 3)
     assert ledger.history(7) == [(5, 0, None, "held", "submitted"), (6, 3, "held", "starting", "decided")]
 
 
@@ -228,9 +230,9 @@ def test_the_history_of_a_job_tells_when_in_which_round_and_why(tmp_path):
 def test_a_job_is_forgotten_once_it_has_been_over_for_long_enough(tmp_path, state):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     for id, since_s in ((1, 49), (2, 50), (3, 51)):
-        ledger.record([move(None, State.HELD, 0, "", job_id=id)])
+        ledger.record([move(None, LedgerState.HELD, 0, "", job_id=id)])
         ledger.record([move(ledger.get(id), state, since_s, "")])
-    ledger.record([move(None, State.HELD, 0, "", job_id=4)])
+    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=4)])
     ledger.forget(50)
     assert [entry.job_id for entry in ledger.entries()] == [2, 3, 4]
     assert ledger.counts()[state] == 2
@@ -241,13 +243,13 @@ def test_a_job_is_forgotten_once_it_has_been_over_for_long_enough(tmp_path, stat
 
 def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    for id, state in enumerate(State, start=1):
-        ledger.record([move(None, State.HELD, 0, "", job_id=id, pinned=True)])
-        if state not in (State.HELD, State.HOLDING, State.ROLLING_BACK):
+    for id, state in enumerate(LedgerState, start=1):
+        ledger.record([move(None, LedgerState.HELD, 0, "", job_id=id, pinned=True)])
+        if state not in (LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK):
             ledger.record([move(ledger.get(id), state, 0, "")])
     states = {entry.job_id: entry.state for entry in ledger.entries()}
-    assert [e.job_id for e in ledger.entries(State.FREE, State.GONE)] == [
-        id for id, state in states.items() if state in (State.FREE, State.GONE)
+    assert [e.job_id for e in ledger.entries(LedgerState.FREE, LedgerState.GONE)] == [
+        id for id, state in states.items() if state in (LedgerState.FREE, LedgerState.GONE)
     ]
     assert ledger.pinned() == ledger.open_ids() == {id for id, state in states.items() if state not in CLOSED}
     assert ledger.kept() == [id for id, state in states.items() if state in KEPT]
@@ -264,7 +266,7 @@ def test_the_settings_make_the_ledger_durable_and_leave_no_other_choice_by_accid
 def test_a_batch_is_on_disk_before_record_returns(tmp_path):
     """Another process sees it: a transaction that is left open would be lost with the process."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record([move(None, State.HELD, 0, "", job_id=1)])
+    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=1)])
     assert nobody_is_writing(tmp_path / "ledger.sqlite")
     assert Ledger(tmp_path / "ledger.sqlite", read_only=True).kept() == [1]
     ledger.forget(0)

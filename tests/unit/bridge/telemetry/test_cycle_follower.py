@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.telemetry.cycle_follower import CycleFollower
+from cpsched_bridge.telemetry.cycle_follower import ForecastOutcomeTracker
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 
@@ -15,7 +15,7 @@ def cluster():
 
 @pytest.fixture
 def following():
-    return CycleFollower()
+    return ForecastOutcomeTracker()
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from cpsched.model import EndedJob, RunningJob
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import forecast_state
-from cpsched_bridge.store.corruption import CorruptContent
+from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.telemetry import forecast_memory
-from cpsched_bridge.telemetry.start_forecasts import StartForecasts
-from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, WEEK_H, WeeklyCoverage
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
+from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, WEEK_H, WeeklyIntervalCoverage
 from tests.bridges import a_report
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.fuzz.stored import a_memory
@@ -23,7 +23,7 @@ from tests.fuzz.stored import a_memory
 
 def again(kept, now_s=30_000):
     """An outlook that began with what was kept."""
-    outlook = StartForecasts()
+    outlook = StartForecaster()
     outlook.recall(forecast_memory.memory_from_json(json.loads(json.dumps(kept))))
     outlook(a_report(now_s))
     return outlook
@@ -53,7 +53,7 @@ def test_what_was_learned_is_there_again():
     assert (len(kept["ends"]), len(kept["told"]), len(kept["known"])) == (40, 20, 40)
     assert sum(row[-1] for row in kept["week"]) == 40
     assert again(kept).kept() == kept
-    assert likely_start(again(kept)) < likely_start(StartForecasts()), "ada's jobs took half of what they asked for"
+    assert likely_start(again(kept)) < likely_start(StartForecaster()), "ada's jobs took half of what they asked for"
 
 
 def test_an_end_is_learned_from_once_though_the_accounting_tells_it_again():
@@ -81,7 +81,7 @@ def test_the_memory_of_another_clock_does_not_count(now_s, kept):
 def test_nothing_is_written_before_the_cluster_was_read(tmp_path):
     path = tmp_path / "outlook"
     forecast_state.write(path, a_memory())
-    before, outlook = path.read_bytes(), StartForecasts()
+    before, outlook = path.read_bytes(), StartForecaster()
     bootstrap.load_forecast_state(outlook, path)
     bootstrap.save_forecast_state(outlook, path)
     assert path.read_bytes() == before
@@ -89,7 +89,7 @@ def test_nothing_is_written_before_the_cluster_was_read(tmp_path):
 
 
 def test_the_file_does_not_grow_without_bound():
-    outlook, kept = StartForecasts(), a_memory()
+    outlook, kept = StartForecaster(), a_memory()
     jobs = (a_job(id, walltime_s=600, user="u" * 500) for id in range(forecast_memory.MOST_ENDS + 500))
     outlook(a_report(0, *(EndedJob(job, job.id, job.id + 10) for job in jobs)))
     kept = outlook.kept()
@@ -99,7 +99,7 @@ def test_the_file_does_not_grow_without_bound():
 
 
 def test_a_week_is_counted_by_the_hour():
-    week = WeeklyCoverage()
+    week = WeeklyIntervalCoverage()
     for hour in range(3 * WEEK_H):
         week.note(hour % len(HORIZONS), "late", 3600 * hour)
     assert len(week.hours) == WEEK_H + 1
@@ -128,9 +128,9 @@ def harmless(chance, kept):
     place[key] = chance.choice(HOSTILE)
     try:
         found = forecast_memory.memory_from_json(kept)
-    except CorruptContent:
+    except CorruptFileContent:
         return True
-    outlook = StartForecasts()
+    outlook = StartForecaster()
     outlook.recall(found)
     outlook(a_report(30_000))
     return forecast_memory.memory_from_json(json.loads(json.dumps(outlook.kept()))) is not None
@@ -138,7 +138,7 @@ def harmless(chance, kept):
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(1000), b"[" * 100_000])
 def test_a_file_that_is_none_is_told_of_and_replaced(tmp_path, content, capsys):
-    path, outlook = tmp_path / "outlook", StartForecasts()
+    path, outlook = tmp_path / "outlook", StartForecaster()
     path.write_bytes(content)
     bootstrap.load_forecast_state(outlook, path)
     outlook(a_report(5))
@@ -149,7 +149,7 @@ def test_a_file_that_is_none_is_told_of_and_replaced(tmp_path, content, capsys):
 def test_what_is_in_the_place_of_a_file_ends_nothing(tmp_path):
     path = tmp_path / "outlook"
     (path / "full").mkdir(parents=True)
-    outlook = StartForecasts()
+    outlook = StartForecaster()
     bootstrap.load_forecast_state(outlook, path)
     outlook(a_report(5))
     bootstrap.save_forecast_state(outlook, path)
@@ -160,9 +160,9 @@ def test_a_file_that_unpacks_to_more_than_was_written_is_refused(tmp_path, monke
     path = tmp_path / "outlook"
     forecast_state.write(path, [0] * 10_000)
     monkeypatch.setattr(forecast_state, "MOST_UNPACKED", 10_000)
-    with pytest.raises(CorruptContent, match="does not end"):
+    with pytest.raises(CorruptFileContent, match="does not end"):
         forecast_state.read(path)
     monkeypatch.setattr(forecast_state, "MOST_BYTES", 50)
-    with pytest.raises(CorruptContent, match="longer than"):
+    with pytest.raises(CorruptFileContent, match="longer than"):
         forecast_state.read(path)
     assert INTERVAL_OUTCOMES[0] == "held"

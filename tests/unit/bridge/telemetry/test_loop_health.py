@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.cycle_report import CycleReport, Event
+from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.settings import CycleSettings
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 
@@ -27,6 +27,6 @@ def test_a_loop_is_alive_as_long_as_its_rests_and_its_decisions_may_last(interva
 
 def test_a_failed_cycle_is_explained_by_what_failed_it_alone():
     health = LoopHealth(CycleSettings())
-    happened = [Event("start_failed", "job 7 did not start"), Event("backend_timeout", "no answer")]
+    happened = [CycleEvent("start_failed", "job 7 did not start"), CycleEvent("backend_timeout", "no answer")]
     health(CycleReport(5, "control", 0.0, result="backend_timeout", happenings=happened))
     assert health.not_ready() == ["round 5 failed: backend_timeout", "no answer"]

@@ -9,7 +9,12 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, UnmanagedJob, UnusableObject
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.cycle_follower import CycleSample, RunTimeOutcome, StartTimeOutcome, WatchContext
+from cpsched_bridge.telemetry.cycle_follower import (
+    BridgeTelemetryContext,
+    CycleSample,
+    RunTimeOutcome,
+    StartTimeOutcome,
+)
 from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS, PARTITIONS, MetricFamily, former_rows
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.web.status_application import StatusApplication
@@ -256,7 +261,7 @@ def test_objects_that_are_left_out_are_counted_by_kind(bridge_at, watch):
 
 
 def test_sizes_and_restarts_of_the_child(bridge_at):
-    around = [WatchContext(1.0, 10, 20, child_starts=1), WatchContext(1.0, 11, 21, child_starts=3)]
+    around = [BridgeTelemetryContext(1.0, 10, 20, child_starts=1), BridgeTelemetryContext(1.0, 11, 21, child_starts=3)]
     watch = StatusApplication(Settings(), lambda: around.pop(0))
     bridge = bridge_at(FakeCluster(), listeners=(watch,))
     bridge.cycle()

@@ -7,9 +7,9 @@ import pytest
 
 from cpsched.model import Effort, NodeSetPart, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.store.journal_reader import JobRecord, UnscheduledJob
+from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.web.explain import Link, behind_its_array, explain, view_of_round
+from cpsched_bridge.web.explain import PageLink, behind_its_array, explain, view_of_round
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside
@@ -20,7 +20,7 @@ def sentences(view, job="1"):
 
 
 def links(view, job="1"):
-    return [(each.to, each.key) for said in explain(view, job).sentences for each in said if isinstance(each, Link)]
+    return [(each.to, each.key) for said in explain(view, job).sentences for each in said if isinstance(each, PageLink)]
 
 
 def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
@@ -125,7 +125,7 @@ def test_a_round_without_reasons_says_so():
 
 
 def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
-    past = JobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
+    past = JournalJobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
     view = view_of_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
     assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
@@ -154,7 +154,7 @@ def test_jobs_that_wait_go_before_it_and_jobs_that_are_gone_are_not_named():
 
 def test_a_job_is_called_by_its_label_and_led_to_by_its_id():
     view = a_view(queue=[a_queued(1, behind=[50])], running=[a_running(50, label="9_4")])
-    (link,) = [each for said in explain(view, "1").sentences for each in said if isinstance(each, Link)]
+    (link,) = [each for said in explain(view, "1").sentences for each in said if isinstance(each, PageLink)]
     assert (link.words, link.key) == ("9_4", "50")
     assert explain(view, "9_4").id == 50
 

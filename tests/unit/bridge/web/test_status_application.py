@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cpsched_bridge.cycle.startup import Startup
+from cpsched_bridge.cycle.startup import BridgeStartup
 from cpsched_bridge.errors import AddressInUse, BackendTimeout
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit
@@ -293,7 +293,7 @@ def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
 
 
 def test_the_page_of_a_bridge_that_reads_but_cannot_decide_says_so(endpoint, watch, bridge_at):
-    startup = Startup([lambda: "compiles kernels"])
+    startup = BridgeStartup([lambda: "compiles kernels"])
     bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
     alarm = 'The bridge starts no jobs. <span class="detail">no decision yet: compiles kernels</span>'
     assert alarm in get(endpoint, "")[2]

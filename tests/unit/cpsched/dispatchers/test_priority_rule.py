@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.dispatchers.priority_rule import PriorityDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
@@ -51,8 +51,8 @@ def test_what_was_learned_is_told_and_taken_back():
 
 
 def test_before_anything_is_known_a_wait_of_one_second_is_expected():
-    assert ExpectedWaits().of("a") == 1
-    assert ExpectedWaits({"a": 0.5}).of("a") == 1
+    assert ExpectedQueueWaits().of("a") == 1
+    assert ExpectedQueueWaits({"a": 0.5}).of("a") == 1
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_before_anything_is_known_a_wait_of_one_second_is_expected():
 )
 def test_given_waits_are_checked(given, message):
     with pytest.raises(InvalidValue, match=message):
-        ExpectedWaits(given)
+        ExpectedQueueWaits(given)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.forecast import Calibration
+from cpsched.forecast import IntervalCalibrator
 from cpsched.model import NEVER
 from tests.builders import a_job
 
@@ -16,7 +16,7 @@ def told(calibration, middle_s, now_s=0, **facts):
 
 def lived(waits, middle_s=3000, horizon_s=None):
     """A calibration, and how many of its last half held, where jobs wait as drawn from `waits` times their middle."""
-    calibration, held = Calibration(), []
+    calibration, held = IntervalCalibrator(), []
     for at, share in enumerate(waits):
         now_s = 10_000 * at
         interval = told(calibration, now_s + middle_s, now_s, submit_s=now_s)
@@ -27,7 +27,7 @@ def lived(waits, middle_s=3000, horizon_s=None):
 
 
 def test_before_anything_came_true_an_interval_is_wide_and_says_so():
-    found = told(Calibration(), 3600)
+    found = told(IntervalCalibrator(), 3600)
     assert not found.calibrated
     assert (found.from_s, found.to_s) == (855, 14580)
 
@@ -57,7 +57,7 @@ def test_intervals_are_narrow_where_draws_are_right():
 
 def test_what_is_far_ahead_does_not_learn_from_what_is_near():
     """Near starts come as forecast, far ones late: the nearest forecasts are of the same kind."""
-    calibration = Calibration()
+    calibration = IntervalCalibrator()
     for at in range(200):
         now_s = 1_000_000 * at
         near, far = told(calibration, now_s + 600, now_s), told(calibration, now_s + 40_000, now_s)
@@ -76,7 +76,7 @@ def test_no_interval_begins_in_the_past_or_ends_before_it_begins():
 @pytest.mark.parametrize("wait_s", [0, 10**6])
 def test_ends_do_not_change_places_where_one_side_alone_fails(wait_s):
     """Starts that are all as forecast, and then all far off to one side."""
-    calibration = Calibration()
+    calibration = IntervalCalibrator()
     for at in range(3000):
         now_s = 10**7 * at
         calibration.record_outcome(told(calibration, now_s + 3000, now_s), now_s + (3000 if at < 2500 else wait_s))
@@ -85,7 +85,7 @@ def test_ends_do_not_change_places_where_one_side_alone_fails(wait_s):
 
 
 def test_no_jobs_have_no_intervals():
-    assert Calibration().intervals(0, [], [], np.zeros((5, 0), np.int64)) == []
+    assert IntervalCalibrator().intervals(0, [], [], np.zeros((5, 0), np.int64)) == []
 
 
 def test_many_intervals_at_once_are_what_each_is_alone():
@@ -117,7 +117,7 @@ def test_an_interval_is_calibrated_after_thirty_starts(true):
 def test_what_one_start_teaches_as_a_whole():
     """An interval that fails to one side moves the quantile of that side, of its horizon alone."""
     for start_s, below, above in ((855, 0.1005, 0.8995), (854, 0.0955, 0.8995), (14581, 0.1005, 0.9045)):
-        calibration = Calibration()
+        calibration = IntervalCalibrator()
         interval = told(calibration, 3600)
         assert (interval.issued_at_s, interval.median_s, interval.horizon) == (0, 3600, 1)
         calibration.record_outcome(interval, start_s)
@@ -125,7 +125,7 @@ def test_what_one_start_teaches_as_a_whole():
         assert calibration.above == pytest.approx([0.9, above, 0.9, 0.9, 0.9])
         ((features, ratio),) = calibration.known
         assert (features, ratio) == (interval.features, pytest.approx(np.log((start_s + 60) / 3660)))
-        again = Calibration.remembering(calibration.known, calibration.below, calibration.above)
+        again = IntervalCalibrator.remembering(calibration.known, calibration.below, calibration.above)
         assert (again.known, again.below, again.above) == (calibration.known, calibration.below, calibration.above)
 
 
@@ -133,7 +133,7 @@ def test_features_of_an_interval_as_a_whole():
     """Middle wait, spread, area, walltime, time in the queue, and planned wait: logarithms, waits a minute longer."""
     drawn_s = np.array([[1100], [1200], [1300], [1400], [1500]])
     job = a_job(1, 3, 2, 500, 400)
-    (found,) = Calibration().intervals(1000, [job], [1250], drawn_s)
+    (found,) = IntervalCalibrator().intervals(1000, [job], [1250], drawn_s)
     assert np.exp(found.features) == pytest.approx([360, 520 / 200, 3000, 500, 660, 310])
 
 
@@ -142,7 +142,7 @@ def test_features_of_an_interval_as_a_whole():
     [(900, 0), (901, 1), (3600, 1), (3601, 2), (21600, 2), (21601, 3), (86400, 3), (86401, 4)],
 )  # fmt: skip
 def test_horizons_end_with_their_last_second(wait_s, horizon):
-    assert told(Calibration(), wait_s).horizon == horizon
+    assert told(IntervalCalibrator(), wait_s).horizon == horizon
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,6 @@ def test_horizons_end_with_their_last_second(wait_s, horizon):
      ([-0.21] * 5, [0.9] * 5, "below"), ([0.1] * 5, [0.49] * 5, "above"), ([0.1] * 5, [1.21] * 5, "above")],
 )  # fmt: skip
 def test_quantiles_that_none_can_have_are_refused(below, above, field):
-    assert Calibration.remembering([], [-0.2, 0.5] + [0.1] * 3, [0.5, 1.2] + [0.9] * 3).known == []
+    assert IntervalCalibrator.remembering([], [-0.2, 0.5] + [0.1] * 3, [0.5, 1.2] + [0.9] * 3).known == []
     with pytest.raises(InvalidValue, match=field):
-        Calibration.remembering([], below, above)
+        IntervalCalibrator.remembering([], below, above)

@@ -1,11 +1,11 @@
 import numpy as np
 
-from cpsched.forecast import ISSUE_INTERVAL_S, Calibration, IssuedForecasts
+from cpsched.forecast import ISSUE_INTERVAL_S, IntervalCalibrator, IssuedStartForecasts
 from tests.builders import a_job
 
 
 def an_interval(now_s=0, middle_s=3600):
-    (found,) = Calibration().intervals(now_s, [a_job(1)], [middle_s], np.full((5, 1), middle_s, np.int64))
+    (found,) = IntervalCalibrator().intervals(now_s, [a_job(1)], [middle_s], np.full((5, 1), middle_s, np.int64))
     return found
 
 
@@ -16,7 +16,7 @@ def tell(telling, now_s, waiting):
 
 
 def test_a_job_is_told_at_once_and_everybody_once_an_hour():
-    telling = IssuedForecasts()
+    telling = IssuedStartForecasts()
     assert tell(telling, 100, [1, 2]) == [1, 2]
     assert tell(telling, 200, [1, 2, 3]) == [3]
     assert tell(telling, 100 + ISSUE_INTERVAL_S - 1, [3, 1]) == []
@@ -26,14 +26,14 @@ def test_a_job_is_told_at_once_and_everybody_once_an_hour():
 
 
 def test_an_hour_in_which_nobody_waited_is_not_begun():
-    telling = IssuedForecasts()
+    telling = IssuedStartForecasts()
     assert tell(telling, 0, []) == []
     assert tell(telling, 100, [1]) == [1]
     assert telling.look_s == 100 + ISSUE_INTERVAL_S
 
 
 def test_of_too_many_jobs_the_oldest_are_forgotten():
-    telling = IssuedForecasts(most=2)
+    telling = IssuedStartForecasts(most=2)
     for job in (1, 2, 3):
         tell(telling, 0, [job])
     assert set(telling.told) == {2, 3}

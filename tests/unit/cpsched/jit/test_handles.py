@@ -13,7 +13,7 @@ import pytest
 
 from cpsched.jit.decorators import kernel, owned, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedFlags, Flags, Handle, Matrix, Reals
-from cpsched.kernels.scheduling_state import ListSchedulerCode, grow_columns
+from cpsched.kernels.scheduling_state import ListSchedulerParameters, grow_columns
 from cpsched.planning import scheduling_state_of
 from tests.builders import a_cluster, a_job, a_snapshot
 
@@ -179,7 +179,7 @@ def test_what_a_kernel_lets_grow_is_seen_by_the_next_and_outlives_its_replacemen
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda handle: pickle.loads(pickle.dumps(handle))])
 @pytest.mark.parametrize("built", [False, True])
 def test_a_copy_stands_on_its_own(copied, built):
-    method = ListSchedulerCode(order=1, backfill=0, reservations=2, allocation=0, whole=1)
+    method = ListSchedulerParameters(order=1, backfill=0, reservations=2, allocation=0, whole=1)
     if built:
         method.order = 3
     other = copied(method)

@@ -316,10 +316,10 @@ def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monk
     told: list[tuple[str, int, int]] = []
     monkeypatch.setattr(compile_progress, "_watcher", lambda *step: told.append(step))
     functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
-    with compile_progress.Progress("found", functions):
+    with compile_progress.CompileProgress("found", functions):
         compile_progress.function_done(functions[1])
     assert told == []
-    with compile_progress.Progress("made", functions) as _, compile_progress.Progress("other", functions):
+    with compile_progress.CompileProgress("made", functions) as _, compile_progress.CompileProgress("other", functions):
         compile_progress._under_way[0].begin()  # noqa: SLF001
         compile_progress.function_done(functions[1])
         compile_progress.function_done(functions[1])

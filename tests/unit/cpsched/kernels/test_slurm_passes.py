@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.dispatchers.slurm.scheduler_parameters import parse_parameters
 from cpsched.dispatchers.slurm.slurm_dispatcher import owners_of, scheduler_rules_of
-from cpsched.kernels import node_scheduling, slurm_passes
+from cpsched.kernels import node_list_scheduling, slurm_passes
 from cpsched.kernels.scheduling_state import empty_column
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import scheduling_state_of
@@ -42,8 +42,8 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
 def nothing_counted():
     """What backfill counts, before its first pass."""
     e = empty_column
-    tally = slurm_passes.BackfillCounts(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
-    return plain(slurm_passes.SchedulingPasses(slurm_passes.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
+    tally = slurm_passes.BackfillCounters(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+    return plain(slurm_passes.SchedulingPassState(slurm_passes.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
 
 
 # ---------------------------------------------------------------------------------------------- which nodes are kept
@@ -112,7 +112,7 @@ def test_each_pass_begins_without_reservations():
 @pytest.mark.parametrize("some", [0, 256])
 def test_groups_that_are_left_out_leave_what_is_known_of_the_others(some, monkeypatch):
     """Groups without nodes are left out where they are many, and the others get new numbers."""
-    monkeypatch.setattr(node_scheduling, "SOME_GROUPS", some)
+    monkeypatch.setattr(node_list_scheduling, "SOME_GROUPS", some)
     queue = [wide(number, 1 + number % 2) for number in range(5)]
     assert planned(2, [], queue, "bf_resolution=60") == [0, 60, 120, 180, 240]
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lookahead.run_history import RunHistory
+from cpsched.dispatchers.lookahead.run_history import RunAndWaitHistory
 from cpsched.kernels.virtual_easy import ENTRY_FIELDS, unfinished_entries
 from cpsched.model import NEVER, EndedJob
 from cpsched.planning import scheduling_state_of
@@ -29,7 +29,7 @@ class Beside(EasyDispatcher):
 
     def __init__(self, forgetful=False):
         super().__init__()
-        self.history, self.forgetful, self.virtual = RunHistory(), forgetful, {}
+        self.history, self.forgetful, self.virtual = RunAndWaitHistory(), forgetful, {}
 
     def learn(self, ended):
         self.history.learn(ended)
@@ -37,7 +37,7 @@ class Beside(EasyDispatcher):
     def decide(self, snapshot, need="plan"):
         if self.forgetful:
             memory = json.loads(json.dumps(self.history.memory()))
-            self.history = RunHistory()
+            self.history = RunAndWaitHistory()
             self.history.recall(memory)
         site = scheduling_state_of(snapshot)
         self.history.follow(snapshot, site)
@@ -88,7 +88,7 @@ CLUSTER = a_cluster(nodes=1, cores=4)
 
 
 def test_a_job_that_vanishes_holds_no_place_in_the_virtual_schedule():
-    history, first = RunHistory(), a_user_job(1, 4, 100)
+    history, first = RunAndWaitHistory(), a_user_job(1, 4, 100)
     waiting = [a_user_job(2, 4, 100), a_user_job(3, 4, 100)]
     assert following(history, a_snapshot(CLUSTER, waiting, [a_running(first, ((0, 1),))], now_s=10)) == (200, {})
     history.learn(EndedJob(first, 0, 50))
@@ -101,7 +101,7 @@ def test_a_job_that_is_ahead_keeps_its_place_behind_those_that_came_before():
     Job 2 is expected to run for 34 s. After 40 s it is taken to run for a second more, until 91 s in the virtual
     schedule; job 3 runs there until 111 s.
     """
-    history, first = RunHistory(), a_user_job(1, 4, 100)
+    history, first = RunAndWaitHistory(), a_user_job(1, 4, 100)
     second, third, last = a_user_job(2, 4, 100, 1), a_user_job(3, 4, 100, 2), a_user_job(4, 4, 100, 3)
     following(history, a_snapshot(CLUSTER, [second, third, last], [a_running(first, ((0, 1),))], now_s=10))
     history.learn(EndedJob(first, 0, 50))
@@ -109,7 +109,7 @@ def test_a_job_that_is_ahead_keeps_its_place_behind_those_that_came_before():
     history.learn(EndedJob(third, 50, 70))
     assert following(history, a_snapshot(CLUSTER, [second, last], now_s=70)) == (101, {2: 50})
     memory = json.loads(json.dumps(history.memory()))
-    known = RunHistory()
+    known = RunAndWaitHistory()
     known.recall(memory)
     for each in (history, known):
         running = [a_running(second, ((0, 1),), 70)]
@@ -130,11 +130,11 @@ CHANGES = {
 @pytest.mark.parametrize("cores", [4, 8])
 def test_a_waiting_job_that_has_changed_waits_as_what_it_is_now(change, cores):
     """As in a schedule that knew nothing of it before, such as that of a bridge that was started in between."""
-    history, first = RunHistory(), a_user_job(1, 4, 100)
+    history, first = RunAndWaitHistory(), a_user_job(1, 4, 100)
     second, third = a_user_job(2, 4, 90, 1), a_user_job(3, 4, 80, 2)
     running = [a_running(first, ((0, 1),))]
     following(history, a_snapshot(CLUSTER, [second, third], running, now_s=10))
-    known = RunHistory()
+    known = RunAndWaitHistory()
     known.recall(json.loads(json.dumps(history.memory())))
     changed = a_snapshot(a_cluster(nodes=1, cores=cores), [third, CHANGES[change](second)], running, now_s=40)
     assert following(history, changed) == following(known, changed)
@@ -147,13 +147,13 @@ def test_a_waiting_job_that_has_changed_waits_as_what_it_is_now(change, cores):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_job_that_has_started_in_the_virtual_schedule_does_not_start_again_where_it_changes(change):
-    history, second, third = RunHistory(), a_user_job(2, 4, 90), a_user_job(3, 4, 80)
+    history, second, third = RunAndWaitHistory(), a_user_job(2, 4, 90), a_user_job(3, 4, 80)
     assert following(history, a_snapshot(CLUSTER, [second, third], now_s=0))[1] == {2: 0}
     assert following(history, a_snapshot(CLUSTER, [CHANGES[change](second), third], now_s=40))[1][2] == 0
 
 
 def test_run_times_are_expected_by_the_shares_of_the_user():
-    history = RunHistory()
+    history = RunAndWaitHistory()
     for id in range(100):
         history.learn(EndedJob(a_user_job(id, 1, 100, user="ada"), 0, 20))
     queue = [a_user_job(200, 1, 1000, user="ada"), a_user_job(201, 1, 10, user="bob")]

@@ -2,8 +2,8 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.parsing.pbs_select import (
-    ChunkPlacement,
-    SelectChunk,
+    PbsPlaceDirective,
+    PbsSelectChunk,
     parse_duration_s,
     parse_place,
     parse_select,
@@ -47,10 +47,10 @@ def test_other_words_are_no_durations(text):
 
 def test_a_select_is_chunks_and_what_each_asks_for():
     assert parse_select("2:ncpus=4:mem=8gb+ncpus=1+3") == [
-        SelectChunk(2, {"ncpus": "4", "mem": "8gb"}), SelectChunk(1, {"ncpus": "1"}), SelectChunk(3, {}),
+        PbsSelectChunk(2, {"ncpus": "4", "mem": "8gb"}), PbsSelectChunk(1, {"ncpus": "1"}), PbsSelectChunk(3, {}),
     ]  # fmt: skip
     quoted = """1:host="a:b+c":ncpus=1"""
-    assert parse_select(quoted) == [SelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], "a quoted value is one word"
+    assert parse_select(quoted) == [PbsSelectChunk(1, {"host": "a:b+c", "ncpus": "1"})], "a quoted value is one word"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,6 @@ def test_errors_show_the_first_characters_of_a_long_text():
 
 
 def test_a_place_has_an_arrangement_a_sharing_and_a_group():
-    assert parse_place("scatter:excl:group=rack") == ChunkPlacement("scatter", "excl", "rack")
-    assert parse_place("") == ChunkPlacement("free", "", "")
+    assert parse_place("scatter:excl:group=rack") == PbsPlaceDirective("scatter", "excl", "rack")
+    assert parse_place("") == PbsPlaceDirective("free", "", "")
     assert parse_place("nearby:pack").unknown == ("nearby",)

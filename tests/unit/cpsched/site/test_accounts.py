@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.site.accounts import Accounts, Association, Limits
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree
 
 ROWS = (
     Association("root", parent=-1),
@@ -19,7 +19,7 @@ ROWS = (
 
 
 def test_a_user_of_several_accounts_who_names_none_is_in_the_first_that_lists_the_user():
-    accounts = Accounts(ROWS)
+    accounts = AssociationTree(ROWS)
     assert [accounts.account_of(user) for user in ("ada", "bob", "eve")] == ["lab", "office", ""]
 
 
@@ -34,19 +34,19 @@ def test_a_user_of_several_accounts_who_names_none_is_in_the_first_that_lists_th
     ],
 )
 def test_the_association_for_a_partition_comes_before_the_users_own(account, user, partition, at):
-    assert Accounts(ROWS).find(account, user, partition) == at
+    assert AssociationTree(ROWS).find(account, user, partition) == at
 
 
 def test_an_account_knows_what_it_is_below_and_users_are_no_accounts():
-    accounts = Accounts(ROWS)
+    accounts = AssociationTree(ROWS)
     assert accounts.above == {"root": "", "lab": "root", "office": "root"}
     assert accounts.highest_priority == 7
 
 
 def test_accounts_without_a_root_are_refused():
     with pytest.raises(InvalidValue, match="must hold a root"):
-        Accounts(())
+        AssociationTree(())
 
 
 def test_limits_list_what_is_set_and_a_limit_of_zero_is_one():
-    assert dict(Limits(group_jobs=0, group_tres={})) == {"group_jobs": 0}
+    assert dict(AccountingLimits(group_jobs=0, group_tres={})) == {"group_jobs": 0}

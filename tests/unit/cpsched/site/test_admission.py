@@ -25,18 +25,18 @@ from cpsched.model import (
     Snapshot,
     Starts,
 )
-from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
-from cpsched.site.admission import QueueLimits, admit, decide_within, job_limits_of, respects_limits
-from cpsched.site.limit_checks import LimitSubject, LimitTable
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.admission import QueueLimitStatus, admit, decide_within, job_limits_of, respects_limits
+from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_sim.testing.example_counts import tries
 
-NONE = Limits()
+NONE = AccountingLimits()
 USERS = {"a": "ada", "b": "bob", "c": "cid"}
 POOL = Cluster.of([[8]], ["cores"])
 
 
 def claim(job):
-    return LimitSubject(
+    return JobLimitAttributes(
         job.user, job.account, job.queue, job.qos, (("cpu", job.request.units), ("node", 1)), job.walltime_s // 60
     )
 
@@ -48,12 +48,14 @@ def job(id, user="ada", cores=1, minutes=10, **named):
 def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
     """(snapshot, limits now) of a pool with these limits on the QOS, and on ada's association; others have none."""
     users = (Association("lab", user, parent=0, limits=ada if user == "ada" else NONE) for user in USERS.values())
-    site = SiteLimits(Accounts((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)})
-    book = LimitTable(site)
+    site = SiteLimitPolicy(
+        AssociationTree((Association("root", parent=-1), *users)), {"normal": Qos("normal", limits=limits)}
+    )
+    book = JobLimitTable(site)
     standings = {each.id: book.limits_of(claim(each)) for each in jobs}
     used = book.usage([book.limits_of(claim(each)) for each in running])
     snapshot = Snapshot.of(1000, POOL, [[cores]], jobs, (), {each.id: each.walltime_s for each in jobs})
-    return snapshot, QueueLimits(standings, used)
+    return snapshot, QueueLimitStatus(standings, used)
 
 
 def started(snapshot, limits, dispatcher=None):
@@ -65,7 +67,7 @@ def started(snapshot, limits, dispatcher=None):
 
 def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
     jobs = [job(id) for id in range(60)] + [job(id, "bob") for id in range(60, 66)]
-    ids, found = started(*scene(jobs, ada=Limits(jobs=2)))
+    ids, found = started(*scene(jobs, ada=AccountingLimits(jobs=2)))
     assert ids == [0, 1, *range(60, 66)]
     assert len(found.limited) == 58
     assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
@@ -73,14 +75,14 @@ def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
 
 def test_what_runs_already_counts():
     jobs = [job(1), job(2), job(3)]
-    assert started(*scene(jobs, Limits(jobs_a_user=2), running=[job(99)]))[0] == [1]
+    assert started(*scene(jobs, AccountingLimits(jobs_a_user=2), running=[job(99)]))[0] == [1]
 
 
 @pytest.mark.parametrize("dispatcher", [EasyDispatcher(order="priority"), ListDispatcher(), EasyDispatcher()])
 def test_a_cap_of_power_is_one_more_limit(dispatcher):
     """8 W a core: one core runs, and beside its 8 W the cap has room for three more; bob may run one job."""
     jobs = [job(1, cores=2), job(2, cores=2), job(3, "bob"), job(4, "bob"), job(5)]
-    snapshot, limits = scene(jobs, Limits(jobs_a_user=2))
+    snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
     snapshot = replace(
         Snapshot.of(
             1000, POOL, [[7]], jobs, [RunningJob(job(9), 0, ((0, 1),))], {each.id: 600 for each in (*jobs, job(9))}
@@ -90,11 +92,13 @@ def test_a_cap_of_power_is_one_more_limit(dispatcher):
     ids, found = started(snapshot, limits, dispatcher)
     assert ids == [1, 3]
     assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are in use, the job requests 16"
-    assert limits.standings == scene(jobs, Limits(jobs_a_user=2))[1].standings, "what was handed in stays as it is"
+    assert limits.standings == scene(jobs, AccountingLimits(jobs_a_user=2))[1].standings, (
+        "what was handed in stays as it is"
+    )
 
 
 def test_under_a_wide_cap_of_power_the_other_limits_hold():
-    snapshot, limits = scene([job(1), job(2), job(3, "bob")], Limits(jobs_a_user=1))
+    snapshot, limits = scene([job(1), job(2), job(3, "bob")], AccountingLimits(jobs_a_user=1))
     wide = replace(snapshot, cluster=replace(POOL, power=PowerCap.of(640, {"cores": 8})))
     assert started(wide, limits)[0] == [1, 3]
 
@@ -118,25 +122,25 @@ def test_without_a_cap_and_limits_the_policy_alone_decides():
 
 def test_jobs_on_their_way_count_as_running():
     jobs = [job(1), job(2), job(3)]
-    snapshot, limits = scene(jobs, Limits(jobs_a_user=2))
+    snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
     ids, _ = started(snapshot, limits.beside([3, 77]))
     assert ids == [1]
 
 
 def test_the_site_decides_who_comes_first_under_a_limit():
     jobs = [job(1, priority=5), job(2, priority=9), job(3, priority=1, tier=1)]
-    assert started(*scene(jobs, Limits(group_tres={"cpu": 2})))[0] == [2, 3]
+    assert started(*scene(jobs, AccountingLimits(group_tres={"cpu": 2})))[0] == [2, 3]
 
 
 def test_a_limit_reserves_nothing_others_may_not_use():
     # Conservative planning would put ada's ten jobs one after the other and keep bob's long job away from the nodes.
     jobs = [job(id, cores=8, minutes=60) for id in range(10)] + [job(10, "bob", cores=8)]
-    assert started(*scene(jobs, ada=Limits(jobs=0)), ListDispatcher())[0] == [10]
+    assert started(*scene(jobs, ada=AccountingLimits(jobs=0)), ListDispatcher())[0] == [10]
 
 
 def test_a_small_job_runs_where_the_first_of_its_user_does_not_fit():
     jobs = [job(1, cores=8), job(2, cores=2, minutes=1)]
-    snapshot, limits = scene(jobs, Limits(tres_a_user={"cpu": 8}), cores=4)
+    snapshot, limits = scene(jobs, AccountingLimits(tres_a_user={"cpu": 8}), cores=4)
     assert started(snapshot, limits, ListDispatcher(option="greedy"))[0] == [2]
 
 
@@ -154,7 +158,7 @@ class Counting(EasyDispatcher):
 
 def test_a_second_answer_that_breaks_a_limit_is_not_taken():
     counting = Counting()
-    ids, found = started(*scene([job(1), job(2), job(3)], Limits(jobs_a_user=1)), counting)
+    ids, found = started(*scene([job(1), job(2), job(3)], AccountingLimits(jobs_a_user=1)), counting)
     assert (ids, counting.asked) == ([], 2)
     assert found.limited.keys() == {2, 3}
 
@@ -162,17 +166,17 @@ def test_a_second_answer_that_breaks_a_limit_is_not_taken():
 def test_nobody_is_asked_twice_where_no_node_has_room_for_those_that_a_limit_has():
     counting = Counting()
     jobs = [job(1, cores=8), job(2, cores=8), job(3, cores=6)]
-    started(*scene(jobs, Limits(jobs_a_user=1), cores=4), counting)
+    started(*scene(jobs, AccountingLimits(jobs_a_user=1), cores=4), counting)
     assert counting.asked == 1
 
 
 def test_without_limits_the_snapshot_is_handed_on_as_it_is():
-    snapshot, _ = scene([job(1)], Limits())
-    assert decide_within(snapshot, QueueLimits(), EasyDispatcher().decide).snapshot is snapshot
+    snapshot, _ = scene([job(1)], AccountingLimits())
+    assert decide_within(snapshot, QueueLimitStatus(), EasyDispatcher().decide).snapshot is snapshot
 
 
 def test_admission_says_why_once_for_all_of_a_kind():
-    book = LimitTable(SiteLimits(qos={"normal": Qos("normal", limits=Limits(wall_min=1))}))
+    book = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal", limits=AccountingLimits(wall_min=1))}))
     standing = book.limits_of(claim(job(1)))
     found = admit([standing, None, standing], book.usage([]), [0, 1, 2])
     assert found.positions.tolist() == [1]
@@ -183,7 +187,7 @@ def test_admission_says_why_once_for_all_of_a_kind():
 limit = st.none() | st.integers(0, 4)
 amounts = st.dictionaries(st.just("cpu"), st.integers(0, 9), max_size=1)
 LIMITS = st.builds(
-    Limits, group_jobs=limit, jobs_a_user=limit, jobs_an_account=limit, group_tres=amounts, tres_a_user=amounts,
+    AccountingLimits, group_jobs=limit, jobs_a_user=limit, jobs_an_account=limit, group_tres=amounts, tres_a_user=amounts,  # noqa: E501
     tres_an_account=amounts, group_running_minutes=st.dictionaries(st.just("cpu"), st.integers(0, 200), max_size=1),
     wall_min=st.none() | st.integers(1, 60),
 )  # fmt: skip
@@ -237,7 +241,7 @@ def test_nobody_is_delayed_by_a_user_at_the_limit(waiting, most, dispatcher):
     """Ada is full: the others' jobs start, and are planned, as if hers were not there."""
     jobs = made(waiting)
     running = [job(1000 + at) for at in range(most)]
-    _, found = started(*scene(jobs, NONE, running, ada=Limits(jobs=most)), dispatcher)
+    _, found = started(*scene(jobs, NONE, running, ada=AccountingLimits(jobs=most)), dispatcher)
     alone = [each for each in jobs if each.user != "ada"]
     assert found.limited.keys() == {each.id for each in jobs} - {each.id for each in alone}
     reference = Snapshot.of(1000, POOL, [[8]], alone, (), {each.id: each.walltime_s for each in alone})
@@ -248,7 +252,7 @@ def test_nobody_is_delayed_by_a_user_at_the_limit(waiting, most, dispatcher):
 
 def test_the_decision_is_the_dispatchers_own_on_the_queue_that_is_written_down():
     jobs = [job(id) for id in range(20)] + [job(id, "bob", cores=3) for id in range(20, 30)]
-    _, found = started(*scene(jobs, Limits(jobs_a_user=3)))
+    _, found = started(*scene(jobs, AccountingLimits(jobs_a_user=3)))
     again = EasyDispatcher(order="priority").decide(found.snapshot)
     assert np.array_equal(again.plan_s, found.decision.plan_s)
 
@@ -268,14 +272,14 @@ class Noting(EasyDispatcher):
 def test_nobody_is_asked_twice_where_those_that_start_fill_the_limit():
     noting = Noting()
     jobs = [job(1), job(2), job(3, "bob", cores=9)]
-    ids, _ = started(*scene(jobs, Limits(jobs_a_user=1)), noting)
+    ids, _ = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
     assert (ids, noting.asked) == ([1], [[1, 3]])
 
 
 def test_a_job_that_does_not_fit_leaves_its_room_under_the_limit_to_the_next_one():
     noting = Noting()
     jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
-    ids, found = started(*scene(jobs, Limits(jobs_a_user=1)), noting)
+    ids, found = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
     assert (ids, found.answer, noting.asked) == ([2], 1, [[1, 4], [1, 2, 4]])
     assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs of user ada in QOS normal are in use"}
 
@@ -283,19 +287,19 @@ def test_a_job_that_does_not_fit_leaves_its_room_under_the_limit_to_the_next_one
 def test_the_answer_that_counts_is_named_by_its_number():
     """The first, unless a second one was asked for and keeps the limits; a site without limits gets the first, too."""
     jobs = [job(1), job(2), job(3)]
-    assert started(*scene(jobs, Limits(jobs_a_user=1)), Counting())[1].answer == 0
-    assert started(*scene(jobs, Limits(jobs_a_user=1)), Noting())[1].answer == 0
+    assert started(*scene(jobs, AccountingLimits(jobs_a_user=1)), Counting())[1].answer == 0
+    assert started(*scene(jobs, AccountingLimits(jobs_a_user=1)), Noting())[1].answer == 0
     assert started(*scene(jobs), Noting())[1].answer == 0
 
 
 def standing_for(limits, user="ada"):
-    book = LimitTable(SiteLimits(qos={"normal": Qos("normal", limits=limits)}))
+    book = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal", limits=limits)}))
     return book.limits_of(claim(job(1, user))), book
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_whoever_comes_first_the_positions_are_told_in_the_order_of_the_queue(order):
-    standing, book = standing_for(Limits(group_jobs=2))
+    standing, book = standing_for(AccountingLimits(group_jobs=2))
     found = admit([standing] * 3, book.usage([]), order)
     assert found.positions.tolist() == sorted(order[:2])
     assert list(found.refused) == order[2:]
@@ -303,27 +307,27 @@ def test_whoever_comes_first_the_positions_are_told_in_the_order_of_the_queue(or
 
 
 def test_refusals_are_put_into_words_where_somebody_reads_them():
-    full, book = standing_for(Limits(group_jobs=0))
-    barred, other = standing_for(Limits(wall_min=1))
+    full, book = standing_for(AccountingLimits(group_jobs=0))
+    barred, other = standing_for(AccountingLimits(wall_min=1))
     assert admit([full], book.usage([]), [0], whole=False).refused == {0: "limit"}
     assert admit([barred], other.usage([]), [0], whole=False).refused == {0: barred.barred}
 
 
 def test_a_job_under_no_limit_has_no_standing():
-    free = LimitTable(SiteLimits(qos={"normal": Qos("normal")})).limits_of(claim(job(1)))
-    full, _ = standing_for(Limits(group_jobs=0))
-    barred, _ = standing_for(Limits(wall_min=1))
+    free = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal")})).limits_of(claim(job(1)))
+    full, _ = standing_for(AccountingLimits(group_jobs=0))
+    barred, _ = standing_for(AccountingLimits(wall_min=1))
     snapshot, _ = scene([job(id) for id in (1, 2, 3, 4)])
-    assert job_limits_of(snapshot, QueueLimits({1: free, 2: full, 3: barred})) == [None, full, barred, None]
+    assert job_limits_of(snapshot, QueueLimitStatus({1: free, 2: full, 3: barred})) == [None, full, barred, None]
 
 
 @pytest.mark.parametrize(
     ("used", "ids", "kept"), [(0, (1, 2), True), (1, (1, 2), False), (1, (1,), True), (2, (1,), False)]
 )
 def test_starts_keep_a_limit_one_after_the_other(used, ids, kept):
-    standing, _ = standing_for(Limits(group_jobs=2))
+    standing, _ = standing_for(AccountingLimits(group_jobs=2))
     snapshot, _ = scene([job(id) for id in (1, 2, 3)])
-    limits = QueueLimits({1: standing, 2: standing}, [used])
+    limits = QueueLimitStatus({1: standing, 2: standing}, [used])
     starts = Starts.of({int(snapshot.queue[id - 1]): ((0, 1),) for id in ids})
     assert respects_limits(snapshot, starts, limits) is kept
     assert limits.used == [used], "what is counted on the way is a copy"
@@ -332,15 +336,15 @@ def test_starts_keep_a_limit_one_after_the_other(used, ids, kept):
 
 
 def test_a_barred_job_that_starts_all_the_same_breaks_its_limit():
-    barred, book = standing_for(Limits(wall_min=1))
+    barred, book = standing_for(AccountingLimits(wall_min=1))
     snapshot, _ = scene([job(1)])
     starts = Starts.of({int(snapshot.queue[0]): ((0, 1),)})
-    assert not respects_limits(snapshot, starts, QueueLimits({1: barred}, book.usage([])))
+    assert not respects_limits(snapshot, starts, QueueLimitStatus({1: barred}, book.usage([])))
 
 
 def test_jobs_on_their_way_are_counted_beside_and_change_nothing_that_was_counted():
-    standing, _ = standing_for(Limits(group_jobs=9))
-    limits = QueueLimits({1: standing, 2: standing}, [3])
+    standing, _ = standing_for(AccountingLimits(group_jobs=9))
+    limits = QueueLimitStatus({1: standing, 2: standing}, [3])
     assert limits.beside([1, 2, 77]).used == [5]
     assert limits.beside([]).used == [3]
     assert limits.used == [3]

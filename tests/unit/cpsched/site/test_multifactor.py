@@ -10,10 +10,10 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.site.multifactor import (
     FIRST_BASIC,
-    MachineSize,
+    ClusterSize,
     PriorityInputs,
-    PriorityRules,
-    Weights,
+    PriorityPolicy,
+    PriorityWeights,
     age_factor,
     age_start_s,
     basic_priorities,
@@ -25,7 +25,7 @@ from cpsched.site.multifactor import (
 
 NOW_S = 1_700_000_000
 DAY_S = 86_400
-TEN_NODES = MachineSize(nodes=10, cpus=320)
+TEN_NODES = ClusterSize(nodes=10, cpus=320)
 
 
 def candidates(**given):
@@ -38,7 +38,7 @@ def candidates(**given):
 
 
 def priority(weights=None, machine=TEN_NODES, **given):
-    return int(priority_points(candidates(**given), weights or Weights(), machine, NOW_S).total()[0])
+    return int(priority_points(candidates(**given), weights or PriorityWeights(), machine, NOW_S).total()[0])
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_age_grows_to_one_in_a_week_and_counts_from_nothing_before_it_accrues(ac
 @pytest.mark.parametrize(
     ("weights", "nodes", "cpus", "limit_min", "expected"),
     [
-        (Weights(), 2, 64, 60, 0.2),
-        (Weights(), 2, 0, 60, 0.2),
-        (Weights(), 2, 16, 60, (0.2 + 0.05) / 2),
-        (Weights(favor_small=True), 2, 16, 60, (0.8 + 0.95) / 2),
-        (Weights(favor_small=True), 2, 0, 60, 0.8),
-        (Weights(favor_small=True), 12, 0, 60, 0.0),
-        (Weights(), 30, 960, 60, 1.0),
-        (Weights(size_over_time=True), 2, 16, 60, 2 * 32 / 60 / 320),
-        (Weights(size_over_time=True), 1, 64, 60, 64 / 60 / 320),
-        (Weights(size_over_time=True, favor_small=True), 1, 64, 60, 1 - 64 / 60 / 320),
-        (Weights(size_over_time=True), 10, 320, 0, 1.0),
-        (Weights(size_over_time=True), 1, 16, 0, 0.1),
-        (Weights(size_over_time=True), 1, 640, 1, 1.0),
-        (Weights(size_over_time=True, favor_small=True), 1, 640, 1, 0.0),
+        (PriorityWeights(), 2, 64, 60, 0.2),
+        (PriorityWeights(), 2, 0, 60, 0.2),
+        (PriorityWeights(), 2, 16, 60, (0.2 + 0.05) / 2),
+        (PriorityWeights(favor_small=True), 2, 16, 60, (0.8 + 0.95) / 2),
+        (PriorityWeights(favor_small=True), 2, 0, 60, 0.8),
+        (PriorityWeights(favor_small=True), 12, 0, 60, 0.0),
+        (PriorityWeights(), 30, 960, 60, 1.0),
+        (PriorityWeights(size_over_time=True), 2, 16, 60, 2 * 32 / 60 / 320),
+        (PriorityWeights(size_over_time=True), 1, 64, 60, 64 / 60 / 320),
+        (PriorityWeights(size_over_time=True, favor_small=True), 1, 64, 60, 1 - 64 / 60 / 320),
+        (PriorityWeights(size_over_time=True), 10, 320, 0, 1.0),
+        (PriorityWeights(size_over_time=True), 1, 16, 0, 0.1),
+        (PriorityWeights(size_over_time=True), 1, 640, 1, 1.0),
+        (PriorityWeights(size_over_time=True, favor_small=True), 1, 640, 1, 0.0),
     ],
 )
 def test_the_size_of_a_job(weights, nodes, cpus, limit_min, expected):
@@ -82,7 +82,7 @@ def test_the_size_of_a_job(weights, nodes, cpus, limit_min, expected):
 
 def test_without_a_machine_size_counts_for_nothing():
     columns = (np.array([value]) for value in (1, 1, 1))
-    assert size_factor(*columns, Weights(), MachineSize(0, 0))[0] == 0.0
+    assert size_factor(*columns, PriorityWeights(), ClusterSize(0, 0))[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -94,32 +94,32 @@ def test_a_priority_is_a_part_of_the_largest_of_its_kind(value, largest, raw, ex
 
 
 def test_resources_count_as_a_part_of_what_the_partition_has():
-    weights = Weights(tres={"cpu": 1000, "gres/gpu": 3000, "mem": 10})
+    weights = PriorityWeights(tres={"cpu": 1000, "gres/gpu": 3000, "mem": 10})
     asked = {"cpu": 8, "gres/gpu": 1, "mem": 4000}
     assert tres_points(asked, {"cpu": 32, "gres/gpu": 4}, weights) == 1000 * 0.25 + 3000 * 0.25
 
 
 def test_resources_count_raw_where_flags_say_so():
-    weights = Weights(tres={"cpu": 2.5, "gres/gpu": 3000, "mem": 10}, raw_tres=True)
+    weights = PriorityWeights(tres={"cpu": 2.5, "gres/gpu": 3000, "mem": 10}, raw_tres=True)
     assert tres_points({"cpu": 8, "gres/gpu": 1}, {}, weights) == 3020
 
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_what_a_job_does_not_ask_for_counts_for_nothing(raw):
-    assert tres_points({}, {"cpu": 32}, Weights(tres={"cpu": 1000}, raw_tres=raw)) == 0.0
+    assert tres_points({}, {"cpu": 32}, PriorityWeights(tres={"cpu": 1000}, raw_tres=raw)) == 0.0
 
 
 def test_columns_are_not_compared():
     """Whether two arrays are equal is no yes or no: each is equal to itself alone, and can be looked up."""
     facts = candidates()
-    found = priority_points(facts, Weights(), TEN_NODES, NOW_S)
+    found = priority_points(facts, PriorityWeights(), TEN_NODES, NOW_S)
     for each, other in ((facts, replace(facts)), (found, replace(found))):
         assert each != other
         assert each in {each}
 
 
 def test_all_factors_add_up_and_fractions_are_cut_off():
-    weights = Weights(age=1000, fair_share=10_000, job_size=500, partition=200, qos=2000, association=100)
+    weights = PriorityWeights(age=1000, fair_share=10_000, job_size=500, partition=200, qos=2000, association=100)
     found = priority(
         weights,
         accrue_s=NOW_S - DAY_S,  # 1000 / 7 = 142.857...
@@ -162,37 +162,39 @@ def test_age_counts_from_what_the_job_would_have_accrued_unheld(submit_s, begin_
 @pytest.mark.parametrize("wrong", [{"age": -1}, {"max_age_s": 0}, {"tres": {"cpu": -1.0}}])
 def test_weights_that_make_no_sense_are_refused(wrong):
     with pytest.raises(InvalidValue):
-        Weights(**wrong)
+        PriorityWeights(**wrong)
 
 
 @pytest.mark.parametrize(("nodes", "cpus", "counts"), [(0, 5, False), (5, 0, False), (-1, 5, False), (1, 1, True)])
-@pytest.mark.parametrize("weights", [Weights(), Weights(favor_small=True), Weights(size_over_time=True)])
+@pytest.mark.parametrize(
+    "weights", [PriorityWeights(), PriorityWeights(favor_small=True), PriorityWeights(size_over_time=True)]
+)
 def test_a_machine_without_nodes_or_processors_measures_nothing(nodes, cpus, counts, weights):
     columns = (np.array([value]) for value in (1, 0, 1))
-    found = size_factor(*columns, weights, MachineSize(nodes, cpus))[0]
+    found = size_factor(*columns, weights, ClusterSize(nodes, cpus))[0]
     assert found == (0.0 if not counts or weights.favor_small else 1.0)
 
 
 @pytest.mark.parametrize("name", ["age", "fair_share", "job_size", "partition", "qos", "association"])
 def test_a_weight_may_be_nothing_and_not_less(name):
-    assert getattr(Weights(**{name: 0}), name) == 0
+    assert getattr(PriorityWeights(**{name: 0}), name) == 0
     with pytest.raises(InvalidValue, match=f"weights.{name}=-1: must not be negative"):
-        Weights(**{name: -1})
+        PriorityWeights(**{name: -1})
 
 
 def test_weights_that_nobody_sets():
-    weights = Weights(tres={"cpu": 0.0}, max_age_s=1)
+    weights = PriorityWeights(tres={"cpu": 0.0}, max_age_s=1)
     assert (weights.age, weights.fair_share, weights.job_size, weights.partition) == (0, 0, 0, 0)
     assert (weights.qos, weights.association, weights.favor_small, weights.size_over_time) == (0, 0, False, False)
     assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == (False,) * 4
-    assert Weights().max_age_s == 7 * DAY_S
+    assert PriorityWeights().max_age_s == 7 * DAY_S
 
 
 def test_each_factor_counts_its_weight_and_nice_is_taken_off():
     found = priority_points(
         candidates(accrue_s=NOW_S - DAY_S, fair_share=0.5, nodes=10, partition=0.25, qos=0.1, association=0.2, tres=3.5,
                    site=4, nice=6),
-        Weights(age=7, fair_share=10, job_size=3, partition=8, qos=20, association=30),
+        PriorityWeights(age=7, fair_share=10, job_size=3, partition=8, qos=20, association=30),
         TEN_NODES,
         NOW_S,
     )  # fmt: skip
@@ -207,12 +209,12 @@ def test_each_factor_counts_its_weight_and_nice_is_taken_off():
 @pytest.mark.parametrize(("amount", "there", "points_"), [(0, 32, 0.0), (8, 32, 25.0), (8, 0, 0.0), (8, None, 0.0)])
 def test_a_resource_that_the_partition_has_none_of_counts_for_nothing(amount, there, points_):
     present = {} if there is None else {"cpu": there}
-    assert tres_points({"cpu": amount}, present, Weights(tres={"cpu": 100})) == points_
+    assert tres_points({"cpu": amount}, present, PriorityWeights(tres={"cpu": 100})) == points_
 
 
 def test_rules_that_nobody_sets():
-    rules = PriorityRules()
-    assert (rules.kind, rules.always_accrues, rules.weights) == ("multifactor", False, Weights())
+    rules = PriorityPolicy()
+    assert (rules.kind, rules.always_accrues, rules.weights) == ("multifactor", False, PriorityWeights())
     assert normalized_priority(1, 4) == 0.25, "a part, unless it is asked for as it is"
 
 

@@ -11,7 +11,7 @@ from cpsched.model import NEVER, NO_STARTS, Decision, Effort, PowerCap, Starts
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched_sim.cluster import replay as of_replay
-from cpsched_sim.cluster.replay import NOTHING_FITS, Replay, replay
+from cpsched_sim.cluster.replay import NOTHING_FITS, TraceReplay, replay
 from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job
@@ -105,7 +105,7 @@ def test_a_strict_replay_ends_with_the_first_fault():
             replay(trace, a_cluster(nodes=1), Policy(registry.predictor("walltime"), dispatcher), strict=True)
     policy = Policy(Guessing(0, learns=False), registry.dispatcher("easy"))
     with pytest.raises(PolicyError, match="estimate_s=0"):
-        Replay(trace, a_cluster(nodes=1), policy, strict=True)
+        TraceReplay(trace, a_cluster(nodes=1), policy, strict=True)
 
 
 class Twice(Dispatcher):
@@ -196,7 +196,7 @@ def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answe
 
 def test_what_cannot_be_predicted_counts_in_the_compiled_loop_too():
     policy = Policy(Guessing(0, False), registry.dispatcher("easy"))
-    schedule = Replay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy).run_compiled()
+    schedule = TraceReplay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy).run_compiled()
     assert (schedule.start_s.tolist(), len(schedule.violations)) == ([0], 1)
 
 

@@ -13,7 +13,7 @@ from cpsched.model import NEVER, Cluster, Job, Request
 from cpsched_sim import cli
 from cpsched_sim.cluster import replay
 from cpsched_sim.comparison import compare
-from cpsched_sim.simulation import ReplaySetup, run, simulate
+from cpsched_sim.simulation import ReplayPolicySetup, run, simulate
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, under
@@ -125,7 +125,9 @@ users: { qos: low, qos_by_queue: { "2": high } }
     queues = ("0", "0", "2", "1")
     jobs = [TraceJob(replace(i.job, queue=q, qos=""), i.run_s) for i, q in zip(made.jobs, queues, strict=True)]
     again = under(replace(made, jobs=jobs, site=None), parse_policy(Path("site.yaml"), policy))
-    schedule = run(again, ReplaySetup(policy=ReplaySetup().policy.of("easy", settings={"order": "priority"}))).schedule
+    schedule = run(
+        again, ReplayPolicySetup(policy=ReplayPolicySetup().policy.of("easy", settings={"order": "priority"}))
+    ).schedule
     assert schedule.start_s.tolist() == [0, 300, 200, 100]
 
 

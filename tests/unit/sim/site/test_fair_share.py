@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.site.accounts import Accounts, Association
-from cpsched_sim.site.fair_share import DecayedUsage, ShareTree, classic_fair_share, decay_per_second, fair_tree
+from cpsched.site.accounts import Association, AssociationTree
+from cpsched_sim.site.fair_share import DecayedUsage, FairShareTree, classic_fair_share, decay_per_second, fair_tree
 
 #         root
 #      a(40)   b(60)
 #   ann bob    cid dee
-TREE = ShareTree(
+TREE = FairShareTree(
     parents=(-1, 0, 0, 1, 1, 2, 2),
     shares=(1, 40, 60, 1, 1, 1, 3),
     users=(False, False, False, True, True, True, True),
@@ -37,7 +37,7 @@ def test_fair_tree_ranks_accounts_first_then_users_within_them():
 
 def test_fair_tree_a_user_comes_before_an_account_of_the_same_ratio():
     """eve has half of the share and of the use, and so has the account: its first user is tied with her."""
-    tree = ShareTree((-1, 0, 0, 1, 1), (1, 1, 1, 2, 1), (False, False, True, True, True))
+    tree = FairShareTree((-1, 0, 0, 1, 1), (1, 1, 1, 2, 1), (False, False, True, True, True))
     assert fair_tree(tree, [0, 0, 2, 1, 1]).tolist() == pytest.approx([0, 0, 1.0, 1.0, 1 / 3])
 
 
@@ -59,12 +59,12 @@ def test_fair_tree_without_any_use_every_user_of_an_account_is_first_and_ties_ar
 
 
 def test_fair_tree_a_share_of_nothing_comes_last_and_a_parents_share_first():
-    tree = ShareTree((-1, 0, 0, 0), (1, 0, 5, None), (False, True, True, True))
+    tree = FairShareTree((-1, 0, 0, 0), (1, 0, 5, None), (False, True, True, True))
     assert fair_tree(tree, [0, 0, 10, 90]).tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
 def test_users_of_an_account_with_its_parents_share_stand_beside_its_siblings():
-    tree = ShareTree((-1, 0, 1, 0), (1, None, 30, 70), (False, False, True, True))
+    tree = FairShareTree((-1, 0, 1, 0), (1, None, 30, 70), (False, False, True, True))
     assert tree.givers == (-1, 0, 0, 0)
     assert tree.part_of_level[[2, 3]].tolist() == [0.3, 0.7]
 
@@ -135,7 +135,7 @@ def test_a_change_that_is_told_late_counts_as_if_told_in_time():
 )  # fmt: skip
 def test_associations_that_are_no_tree_are_refused(parents, rule):
     with pytest.raises(InvalidValue, match=rule):
-        Accounts(tuple(Association(f"a{at}", parent=parent) for at, parent in enumerate(parents)))
+        AssociationTree(tuple(Association(f"a{at}", parent=parent) for at, parent in enumerate(parents)))
 
 
 def test_the_tree_of_accounts_has_their_shares():
@@ -144,5 +144,5 @@ def test_the_tree_of_accounts_has_their_shares():
         Association("lab", shares=3),
         Association("lab", "ann", parent=1, shares=None),
     )
-    tree = ShareTree.of(Accounts(rows))
+    tree = FairShareTree.of(AssociationTree(rows))
     assert (tree.parents, tree.shares, tree.users) == ((-1, 0, 1), (1, 3, None), (False, False, True))

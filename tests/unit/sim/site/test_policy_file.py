@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cpsched.model import Job, Request
-from cpsched.site.accounts import Limits
+from cpsched.site.accounts import AccountingLimits
 from cpsched_sim.errors import InputError, InvalidPolicy
 from cpsched_sim.site.policy_file import load_policy, parse_policy
 from cpsched_sim.traces.trace_job import TraceJob
@@ -43,7 +43,7 @@ def test_a_whole_file():
         "user ada in account physics", "user 17 in account physics", "user eve in account laser",
     ]  # fmt: skip
     eve = accounts.associations[accounts.find("laser", "eve")]
-    assert (eve.shares, eve.limits) == (None, Limits(wall_min=120))
+    assert (eve.shares, eve.limits) == (None, AccountingLimits(wall_min=120))
     assert [accounts.associations[at].account for at in accounts.chain(accounts.find("laser", "eve"))] == [
         "laser", "laser", "physics", "root",
     ]  # fmt: skip
@@ -62,7 +62,7 @@ def test_what_really_became_of_a_job_stays_beside_it():
 
 def test_an_account_hands_limits_on_each_job_and_user_down_but_not_those_of_the_group():
     accounts = policy(WHOLE).site.accounts
-    assert accounts.associations[accounts.find("physics", "ada")].limits == Limits(jobs=4)
+    assert accounts.associations[accounts.find("physics", "ada")].limits == AccountingLimits(jobs=4)
 
 
 def test_users_whom_no_account_lists_go_to_the_account_with_most_room_for_its_share():
@@ -151,14 +151,14 @@ def test_dumps_are_read_as_slurm_prints_them(tmp_path):
     found = dumped(tmp_path)
     accounts = found.site.accounts
     ada = accounts.associations[accounts.find("physics", "ada")]
-    assert (ada.limits, ada.default_qos) == (Limits(jobs=2, wall_min=1440), "long")
+    assert (ada.limits, ada.default_qos) == (AccountingLimits(jobs=2, wall_min=1440), "long")
     assert [accounts.associations[at].account for at in accounts.chain(accounts.find("laser", "eve"))][1:] == [
         "laser", "physics", "root",
     ]  # fmt: skip
     assert accounts.associations[1].limits.group_tres == {"cpu": 64}
     long = found.site.qos["long"]
     assert (long.over_partition, long.factor_on_limits, long.usage_factor, long.limit_factor) == (True, True, 0.5, 2.0)
-    assert long.limits == Limits(jobs_a_user=3, wall_min=7 * 1440)
+    assert long.limits == AccountingLimits(jobs_a_user=3, wall_min=7 * 1440)
     assert found.used_s == {("physics", "ada"): 7200.0}
 
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import engines, runner
-from cpsched_sim.experiments.runner import Failed, Processes
+from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_runner import run_case, run_cases, run_study
-from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_output import write_all
 from tests import warm
 from tests.patience import ENOUGH_S
@@ -152,13 +152,13 @@ def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_stud
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign_of(study), ResultStore(tmp_path / "stopped"), Processes(2), progress=stop)
+        run_cases(campaign_of(study), StudyResultStore(tmp_path / "stopped"), LocalProcessExecutor(2), progress=stop)
     forked = noted.read_text().split()
     assert len(forked) == 1
     noted.rename(tmp_path / "forked before")
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
     campaign = campaign_of(study | {"limits": {"minutes": 2}})
-    row = told_of(run_cases(campaign, ResultStore(tmp_path / "out"), Processes(2)))["slow"]
+    row = told_of(run_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)))["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
     assert 0 < row["cpu_s"] < 60
     noted.write_text(noted.read_text() + forked[0])
@@ -185,7 +185,7 @@ def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_fork
     twice, leaves = (
         done_apart(pickle.dumps((run_case, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path) for case in cases
     )
-    assert leaves == Failed.died(4)
+    assert leaves == TaskFailure.died(4)
     outcome = pickle.loads(twice)
     assert outcome.result["outcome"] == "ended"
     assert outcome.jobs.count(END_OF_ARCHIVE) == 1, "one schedule, and nothing after it"
@@ -197,7 +197,7 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
     (tmp_path / "by another name").symlink_to(out)
     written(tmp_path, title="another")
     before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
-    with ResultStore(out).alone():
+    with StudyResultStore(out).alone():
         for name in (out, tmp_path / "by another name"):
             found = warm.cpsched("study", "run", path, "--out", name, timeout=ENOUGH_S)
             assert found.returncode == 2
@@ -223,13 +223,19 @@ def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_
     study = words(grids=[{"traces": ["four"], **axes}])
     campaign = campaign_of(study, tmp_path)
     path.write_text(f"# another line\n{text}")
-    told = {row["dispatcher"]: row for row in run_cases(campaign, ResultStore(tmp_path / "out"), Processes(2)).rows()}
+    told = {
+        row["dispatcher"]: row
+        for row in run_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)).rows()
+    }
     failed = told.pop("easy" if kind == "system" else own)
     assert failed["outcome"] == "failed"
     assert failed["why"].endswith("has changed since the study was read")
     assert all(row["outcome"] == "ended" for row in told.values())
     path.unlink()
-    assert run_cases(campaign, ResultStore(tmp_path / "gone"), Processes(2)).rows()[0]["outcome"] == "failed"
+    assert (
+        run_cases(campaign, StudyResultStore(tmp_path / "gone"), LocalProcessExecutor(2)).rows()[0]["outcome"]
+        == "failed"
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4cut"], ids=["empty", "text", "cut"])
@@ -237,15 +243,15 @@ def test_a_damaged_schedule_is_named_and_decided_again_when_it_is_gone(tmp_path,
     pytest.importorskip("pyarrow")
     study, out = words() | {"jobs": True}, tmp_path / "out"
     written(tmp_path)
-    write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), Here()))
+    write_all(run_cases(campaign_of(study, tmp_path), StudyResultStore(out), Here()))
     schedule = sorted((out / "jobs").iterdir())[0]
     schedule.write_bytes(content)
     with pytest.raises(
         InputError, match=f"{schedule.name}: is not a schedule: delete it, and run the same command again"
     ):
-        write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), Here()))
+        write_all(run_cases(campaign_of(study, tmp_path), StudyResultStore(out), Here()))
     schedule.unlink()
-    write_all(run_cases(campaign_of(study, tmp_path), ResultStore(out), once := Here()))
+    write_all(run_cases(campaign_of(study, tmp_path), StudyResultStore(out), once := Here()))
     assert (len(once.decided), schedule.exists()) == (1, True)
 
 
@@ -279,8 +285,8 @@ def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch)
     monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
-    find = ResultStore.find
-    monkeypatch.setattr(ResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
+    find = StudyResultStore.find
+    monkeypatch.setattr(StudyResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
     assert "1 results were made by other code, data or settings: they are not used" in told
@@ -299,10 +305,10 @@ def test_a_clock_that_is_set_back_changes_no_result_and_no_time(tmp_path, monkey
 
     written(tmp_path)
     study = words()
-    run_cases(campaign_of(study, tmp_path), ResultStore(tmp_path / "now"), Here())
+    run_cases(campaign_of(study, tmp_path), StudyResultStore(tmp_path / "now"), Here())
     monkeypatch.setattr(case_execution, "datetime", Yesterday)
     then = iter(range(10**9, 0, -1000))
     monkeypatch.setattr("time.time", lambda: next(then))
-    rows = run_cases(campaign_of(study, tmp_path), ResultStore(tmp_path / "then"), Here()).rows()
+    rows = run_cases(campaign_of(study, tmp_path), StudyResultStore(tmp_path / "then"), Here()).rows()
     assert results_in(tmp_path / "now") == results_in(tmp_path / "then")
     assert all(row["wall_s"] >= 0 and row["date"].startswith("1999-12-31") for row in rows)

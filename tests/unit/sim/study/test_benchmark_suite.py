@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import engines
-from cpsched_sim.files import sha256_of
+from cpsched_sim.file_io import sha256_of
 from cpsched_sim.study import benchmark_suite
 from cpsched_sim.study.benchmark_suite import BASELINE, adopt, suite, table
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.case_runner import run_cases
-from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_output import write_all
 from tests.unit.sim.study.test_case_runner import Here
 from tests.unit.sim.test_cli import FOUR_JOBS
@@ -141,7 +141,7 @@ def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(
 
 def kept_lines(small):
     campaign = campaign_of(suite(quick=True))
-    write_all(run_cases(campaign, ResultStore(small / "ours"), Here()))
+    write_all(run_cases(campaign, StudyResultStore(small / "ours"), Here()))
     return campaign, small / "ours" / "results.jsonl"
 
 
@@ -153,23 +153,23 @@ def test_a_line_that_changed_is_not_taken(small):
     lines[3] = json.dumps(line, sort_keys=True)
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was stored"):
-        adopt(campaign, ResultStore(small / "other"), path)
+        adopt(campaign, StudyResultStore(small / "other"), path)
     assert not (small / "other").exists()
 
 
 def test_what_is_there_already_is_not_taken(small):
     campaign, path = kept_lines(small)
-    assert adopt(campaign, ResultStore(small / "ours"), path) == (0, 0)
-    assert adopt(campaign, ResultStore(small / "other"), path) == (16, 0)
+    assert adopt(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
+    assert adopt(campaign, StudyResultStore(small / "other"), path) == (16, 0)
     half = campaign_of(suite(["fcfs"], quick=True, alone=True))
-    assert adopt(half, ResultStore(small / "third"), path) == (8, 8)
+    assert adopt(half, StudyResultStore(small / "third"), path) == (8, 8)
 
 
 def test_a_line_of_a_later_version_may_say_more(small):
     campaign, path = kept_lines(small)
     lines = [{**json.loads(line), "later": {"new": 1}} for line in path.read_text().splitlines()]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert adopt(campaign, ResultStore(small / "other"), path) == (16, 0)
+    assert adopt(campaign, StudyResultStore(small / "other"), path) == (16, 0)
 
 
 def row(dispatcher, af, seed=0, predictor="walltime", **more):

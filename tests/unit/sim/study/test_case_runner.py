@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import Failed
+from cpsched_sim.experiments.runner import TaskFailure
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.case_execution import execute_case
 from cpsched_sim.study.case_runner import run_cases, run_study
-from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.result_store import StudyResultStore
 from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
@@ -39,7 +39,7 @@ def results_in(folder):
 
 
 def run_here(tmp_path, engine, study=None, again=False):
-    return run_cases(campaign_of(study or words(), tmp_path), ResultStore(tmp_path / "out"), engine, again)
+    return run_cases(campaign_of(study or words(), tmp_path), StudyResultStore(tmp_path / "out"), engine, again)
 
 
 def test_what_is_finished_is_never_run_again_also_after_a_stop(tmp_path):
@@ -95,10 +95,10 @@ def test_a_trace_that_changes_under_way_fails_and_is_not_mixed_in(tmp_path):
     campaign = campaign_of(words(), tmp_path)
     with (tmp_path / "four.swf").open("a") as file:
         file.write("; changed\n")
-    rows = run_cases(campaign, ResultStore(tmp_path / "out"), Here()).rows()
+    rows = run_cases(campaign, StudyResultStore(tmp_path / "out"), Here()).rows()
     assert {row["why"] for row in rows} == {"four.swf: has changed since the study was read"}
     changed = campaign_of(words(), tmp_path)
-    store = ResultStore(tmp_path / "out")
+    store = StudyResultStore(tmp_path / "out")
     store.write_study(campaign)
     assert store.changed(changed) == ["four: the trace changed since the last run in this folder; its cases run again"]
     assert {row["outcome"] for row in run_cases(changed, store, Here()).rows()} == {"ended"}
@@ -115,7 +115,7 @@ def test_failed_cases_stay_until_they_are_asked_for_again(tmp_path):
 
 
 def test_two_studies_do_not_write_into_one_folder(tmp_path):
-    store = ResultStore(tmp_path / "out")
+    store = StudyResultStore(tmp_path / "out")
     with store.alone(), pytest.raises(InputError, match="another study is writing there"), store.alone():
         pass
     with store.alone():
@@ -147,13 +147,13 @@ def test_a_case_that_crashes_or_eats_memory_loses_nothing_else(tmp_path, monkeyp
     assert told["eats"]["why"] == "did not end in 2,000 MiB"
     assert "did not end in 2,000 MiB" in (tmp_path / "out" / "report.md").read_text()
     more = campaign_of(study | {"limits": {"memory_mib": 9000}})
-    assert len(ResultStore(tmp_path / "out").before(more).done) == 2  # with more memory it is tried again
+    assert len(StudyResultStore(tmp_path / "out").before(more).done) == 2  # with more memory it is tried again
 
 
 def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     study = own_dispatchers(tmp_path, sleeps=f"import time; time.sleep({ENOUGH_S})")
-    campaign, store = campaign_of(study), ResultStore(tmp_path / "out")
+    campaign, store = campaign_of(study), StudyResultStore(tmp_path / "out")
     run_cases(campaign_of(study | {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}), store, Here())
     told = told_of(run_study(study | {"limits": {"minutes": 0.01}}, tmp_path / "out"))
     assert (told["sleeps"]["why"], told["easy"]["outcome"]) == ("did not end in 0.01 min", "ended")
@@ -163,7 +163,7 @@ def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_
 def test_results_are_the_same_bytes_in_processes_and_elsewhere(tmp_path):
     path = written(tmp_path)
     run_study(path, tmp_path / "processes")
-    run_cases(read_campaign(path), ResultStore(tmp_path / "here"), Here())
+    run_cases(read_campaign(path), StudyResultStore(tmp_path / "here"), Here())
     assert results_in(tmp_path / "processes") == results_in(tmp_path / "here")
 
 
@@ -180,7 +180,7 @@ def test_sigkill_loses_no_finished_case(tmp_path):
     kept = results_in(tmp_path / "out")
     assert kept
     rest = Here()
-    run_cases(read_campaign(path), ResultStore(tmp_path / "out"), rest)
+    run_cases(read_campaign(path), StudyResultStore(tmp_path / "out"), rest)
     assert len(rest.decided) == 8 - len(kept)
     assert {name: results_in(tmp_path / "out")[name] for name in kept} == kept
 
@@ -215,20 +215,20 @@ def test_progress_counts_what_was_there_and_parts(tmp_path):
 
     campaign = campaign_of(words(limits={"minutes": 2}), tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign, ResultStore(tmp_path / "out"), engine, progress=lambda *done: told.append(done))
+        run_cases(campaign, StudyResultStore(tmp_path / "out"), engine, progress=lambda *done: told.append(done))
     assert told == [(1.0, 4), (1.75, 4)]
 
 
 def test_how_a_process_died_is_told(tmp_path):
     written(tmp_path)
-    deaths = [Failed.died(-9), Failed.late(), Failed("broke"), Failed.died(0)]
+    deaths = [TaskFailure.died(-9), TaskFailure.late(), TaskFailure("broke"), TaskFailure.died(0)]
 
     def engine(work, tasks, heard, looked, limit_s):
         for at in tasks:
             heard(at, deaths[at])
 
     limits = {"minutes": 2, "memory_mib": 1024}
-    rows = run_cases(campaign_of(words(limits=limits), tmp_path), ResultStore(tmp_path / "out"), engine).rows()
+    rows = run_cases(campaign_of(words(limits=limits), tmp_path), StudyResultStore(tmp_path / "out"), engine).rows()
     assert [row["outcome"] for row in rows] == ["failed", "did not end", "failed", "failed"]
     assert rows[0]["why"] == "its process died with exit code -9 (limit: 1,024 MiB)"
     assert [row["why"] for row in rows[1:3]] == ["did not end in 2 min", "broke"]

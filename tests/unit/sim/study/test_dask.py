@@ -13,7 +13,7 @@ import pytest
 from cpsched_sim.experiments import dask
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_runner import run_cases, run_study
-from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.result_store import StudyResultStore
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
 from tests.unit.sim.study.test_case_runner import Here, results_in
@@ -67,7 +67,7 @@ def test_a_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
     killer.join()
     assert killed[0] < 8, "it was killed in mid-study"
     assert [row["outcome"] for row in found.rows()] == ["ended"] * 8
-    run_cases(campaign_of(study), ResultStore(tmp_path / "here"), Here())
+    run_cases(campaign_of(study), StudyResultStore(tmp_path / "here"), Here())
     assert results_in(tmp_path / "out") == results_in(tmp_path / "here")
 
 

@@ -7,9 +7,9 @@ import pytest
 from cpsched_sim.errors import InputError
 from cpsched_sim.study import result_store as module
 from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.case_execution import CaseOutcome, failed_result, limit_exceeded_result
+from cpsched_sim.study.case_execution import StudyCaseOutcome, failed_result, limit_exceeded_result
 from cpsched_sim.study.case_runner import run_cases
-from cpsched_sim.study.result_store import ResultStore
+from cpsched_sim.study.result_store import StudyResultStore
 from tests.unit.sim.study.studies import words, written
 from tests.unit.sim.study.test_case_runner import Here, results_in
 
@@ -27,7 +27,7 @@ def campaign(tmp_path):
 @pytest.mark.parametrize("room", range(12))
 def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, campaign, monkeypatch, room):
     """Four cases of three files each: schedule, what it took, and last the result."""
-    store, real, left = ResultStore(tmp_path / "out"), module.write_atomically, [room]
+    store, real, left = StudyResultStore(tmp_path / "out"), module.write_atomically, [room]
 
     def full(path, content):
         if left[0] == 0:
@@ -44,12 +44,12 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
     assert len(store.before(campaign).done) == room // 3
     run_cases(campaign, store, rest := Here())
     assert len(rest.decided) == 4 - room // 3
-    run_cases(campaign, ResultStore(tmp_path / "other"), Here())
+    run_cases(campaign, StudyResultStore(tmp_path / "other"), Here())
     assert results_in(tmp_path / "out") == results_in(tmp_path / "other")
 
 
 def test_schedules_that_are_asked_for_later_are_decided_again(tmp_path, campaign):
-    store = ResultStore(tmp_path / "out")
+    store = StudyResultStore(tmp_path / "out")
     run_cases(campaign_of(words(), tmp_path), store, Here())
     assert store.before(campaign).done == {}
     run_cases(campaign, store, Here())
@@ -58,7 +58,7 @@ def test_schedules_that_are_asked_for_later_are_decided_again(tmp_path, campaign
 
 def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
     written(tmp_path)
-    store = ResultStore(tmp_path / "out")
+    store = StudyResultStore(tmp_path / "out")
 
     def under(**limits):
         return campaign_of(words(limits=limits), tmp_path)
@@ -70,7 +70,7 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
             failed_result("why"),
             ENDED,
         ][at]
-        store.keep(case, CaseOutcome(result, MADE))
+        store.keep(case, StudyCaseOutcome(result, MADE))
     assert len(store.before(under(minutes=1, memory_mib=500)).done) == 4
     assert len(store.before(under(minutes=2, memory_mib=500)).done) == 3
     assert len(store.before(under(minutes=0.5, memory_mib=501)).done) == 3
@@ -80,18 +80,18 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
 
 def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), ResultStore(tmp_path / "out")
-    store.keep(campaign.cases[0], CaseOutcome({"outcome": "suspended", "why": ""}, MADE))
-    store.keep(campaign.cases[1], CaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
+    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
+    store.keep(campaign.cases[0], StudyCaseOutcome({"outcome": "suspended", "why": ""}, MADE))
+    store.keep(campaign.cases[1], StudyCaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
     assert list(store.before(campaign).done) == [campaign.cases[1].digest]
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[]", "{}", '{"inputs": {}, "result": 3}', "[" * 100_000])
 def test_what_is_no_result_is_none(tmp_path, text):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), ResultStore(tmp_path / "out")
+    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases[:2]:
-        store.keep(case, CaseOutcome(ENDED, MADE))
+        store.keep(case, StudyCaseOutcome(ENDED, MADE))
     store.path(campaign.cases[0].digest).write_text(text)
     assert list(store.before(campaign).done) == [campaign.cases[1].digest]
 
@@ -99,7 +99,7 @@ def test_what_is_no_result_is_none(tmp_path, text):
 def test_the_cases_of_a_study_and_what_was_left_out_are_written_down(tmp_path):
     written(tmp_path)
     left_out = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
-    campaign, store = campaign_of(words(exclude=[left_out]), tmp_path), ResultStore(tmp_path / "out")
+    campaign, store = campaign_of(words(exclude=[left_out]), tmp_path), StudyResultStore(tmp_path / "out")
     store.write_study(campaign)
     content = json.loads((tmp_path / "out" / "study.json").read_bytes())
     assert (content["title"], content["excluded"]) == ("four jobs", {"too dense": 1})
@@ -108,7 +108,7 @@ def test_the_cases_of_a_study_and_what_was_left_out_are_written_down(tmp_path):
 
 def test_a_trace_that_is_new_has_not_changed(tmp_path):
     written(tmp_path)
-    store = ResultStore(tmp_path / "out")
+    store = StudyResultStore(tmp_path / "out")
     store.write_study(campaign_of(words(), tmp_path))
     traces = {"four": {"file": "four.swf"}, "more": {"file": "four.swf"}}
     more = words(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
@@ -119,8 +119,8 @@ def test_a_trace_that_is_new_has_not_changed(tmp_path):
 
 def test_what_cases_took_is_read_past_broken_files(tmp_path):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), ResultStore(tmp_path / "out")
-    store.keep(campaign.cases[0], CaseOutcome(ENDED, MADE))
+    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
+    store.keep(campaign.cases[0], StudyCaseOutcome(ENDED, MADE))
     (tmp_path / "out" / "made" / "0.json").write_text("{")
     (tmp_path / "out" / "made" / "1.json").write_text('{"labels": {}, "wall_s": null}')
     assert store.costs_s() == [1.0]
@@ -128,7 +128,7 @@ def test_what_cases_took_is_read_past_broken_files(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file"), ResultStore(tmp_path / "file" / "out").alone():
+    with pytest.raises(InputError, match="file"), StudyResultStore(tmp_path / "file" / "out").alone():
         pass
 
 
@@ -136,8 +136,8 @@ def test_a_result_is_named_by_its_bytes_in_what_was_made(tmp_path):
     import hashlib
 
     written(tmp_path)
-    case, store = campaign_of(words(), tmp_path).cases[0], ResultStore(tmp_path / "out")
-    store.keep(case, CaseOutcome(ENDED, MADE))
+    case, store = campaign_of(words(), tmp_path).cases[0], StudyResultStore(tmp_path / "out")
+    store.keep(case, StudyCaseOutcome(ENDED, MADE))
     content = store.path(case.digest).read_bytes()
     assert content == (json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n").encode()
     assert store.find(case.digest).made["result_sha256"] == hashlib.sha256(content).hexdigest()
@@ -149,9 +149,9 @@ def told(before):
 
 def test_a_figure_that_was_changed_by_hand_is_decided_again_and_told(tmp_path):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), ResultStore(tmp_path / "out")
+    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases:
-        store.keep(case, CaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
+        store.keep(case, StudyCaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
     assert told(store.before(campaign)) == (4, [])
     path = store.path(campaign.cases[2].digest)
     path.write_text(path.read_text().replace("3.0", "2.0"))

@@ -9,7 +9,7 @@ from cpsched_sim.document import page as page_of
 from cpsched_sim.study import parquet_writer
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_runner import run_cases
-from cpsched_sim.study.result_store import ResultStore, StoredResult
+from cpsched_sim.study.result_store import StoredCaseResult, StudyResultStore
 from cpsched_sim.study.study_output import lines_of, write_all
 from cpsched_sim.study.study_report import blocks
 from cpsched_sim.study.study_results import StudyResults
@@ -26,7 +26,7 @@ def results(folder, values, **more):
         ended = {"outcome": "ended", "why": "", "figures": {"bsld": value}}
         failed = {"outcome": "failed", "why": "a | b <c> `d`"}
         made = {"labels": {"policy": "not of the line"}, "wall_s": 1.0}
-        kept[case.digest] = StoredResult(case.inputs, ended if value is not None else failed, made)
+        kept[case.digest] = StoredCaseResult(case.inputs, ended if value is not None else failed, made)
     return StudyResults(campaign, kept, folder / "out")
 
 
@@ -143,7 +143,7 @@ def test_a_line_for_each_case_in_the_study_s_order_with_the_labels_of_today(tmp_
 def test_without_pyarrow_there_are_lines_and_a_note(tmp_path, monkeypatch):
     written(tmp_path)
     monkeypatch.setattr(parquet_writer, "is_there", lambda: False)
-    (note,) = write_all(run_cases(campaign_of(words(), tmp_path), ResultStore(tmp_path / "out"), Here()))
+    (note,) = write_all(run_cases(campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out"), Here()))
     assert "needs pyarrow" in note
     kept = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert kept == {"results.jsonl", "report.md", "report.html"}
@@ -157,6 +157,6 @@ def test_schedules_of_cases_that_ended_are_one_table(tmp_path):
     written(tmp_path)
     grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": windows}
     campaign = campaign_of(words(jobs=True, grids=[grid]), tmp_path)
-    write_all(run_cases(campaign, ResultStore(tmp_path / "out"), Here()))
+    write_all(run_cases(campaign, StudyResultStore(tmp_path / "out"), Here()))
     rows = read_table(tmp_path / "out" / "jobs.parquet").to_pylist()
     assert [row["digest"] for row in rows] == [campaign.cases[0].digest] * 4

@@ -9,7 +9,7 @@ from cpsched_sim.systems.accounting_peaks import draft_from_records
 from cpsched_sim.systems.system_draft import checked_draft
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.testing.example_counts import tries
-from cpsched_sim.traces.trace_record import CountRequest, NodeRequest, TraceRecord
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 from cpsched_sim.workloads.load import load
 from cpsched_sim.workloads.system_drafts import draft_of
 from tests.traces import XDMOD, trace
@@ -19,7 +19,7 @@ RESOURCES = ("cores", "memory_mib", "gpus")
 
 def job(id, start_s, run_s, nodes, cores, where="", partition="", memory_mib=0, gpus=0):
     each = tuple((n, a) for n, a in (("cores", cores), ("memory_mib", memory_mib), ("gpus", gpus)) if a)
-    ask = NodeRequest(nodes, each, distinct=nodes > 1, partition=partition)
+    ask = UnitsRequest(nodes, each, distinct=nodes > 1, partition=partition)
     return TraceRecord(id, 0, run_s, run_s, ask, start_s=start_s, nodes=where)
 
 
@@ -77,9 +77,9 @@ def test_a_list_of_nodes_that_cannot_be_is_none():
 
 
 def test_a_trace_of_processors_is_one_pool():
-    text, file = drafted(*(TraceRecord(i, 0, 100, 100, CountRequest(3 + i), start_s=50 * i) for i in range(3)))
+    text, file = drafted(*(TraceRecord(i, 0, 100, 100, ProcessorCountRequest(3 + i), start_s=50 * i) for i in range(3)))
     assert kinds(file) == {"pool": (1, {"processors": 9})}
-    assert System(file).request(CountRequest(9)).units == 9
+    assert System(file).request(ProcessorCountRequest(9)).units == 9
     assert "# The trace has processors but no nodes" in text
 
 

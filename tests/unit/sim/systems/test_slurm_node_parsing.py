@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.systems.slurm_node_parsing import ParsedNodes, SlurmNode, parse_nodes
+from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_nodes
 
 DATA = Path(__file__).parents[3] / "data" / "slurm" / "nodes"
 LAB = [
@@ -154,4 +154,4 @@ def test_what_cannot_be_read_is_named_by_line_and_what_to_do(text, message):
 
 
 def test_a_list_of_nodes_is_a_value():
-    assert parse_nodes("NodeName=a CPUTot=1 RealMemory=1", "x") == ParsedNodes((SlurmNode("a", 1, 1),))
+    assert parse_nodes("NodeName=a CPUTot=1 RealMemory=1", "x") == ParsedSlurmNodes((SlurmNode("a", 1, 1),))

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidSystem
-from cpsched_sim.systems.slurm_node_parsing import ParsedNodes, SlurmNode, parse_nodes
+from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_nodes
 from cpsched_sim.systems.system_draft import checked_draft, draft_from_nodes, prefix_of
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.traces.trace_record import NodeRequest
+from cpsched_sim.traces.trace_record import UnitsRequest
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
 
 def drafted(*nodes, lacks=(), name="lab"):
-    text, file = checked_draft(draft_from_nodes(ParsedNodes(nodes, lacks), name, "a test"))
+    text, file = checked_draft(draft_from_nodes(ParsedSlurmNodes(nodes, lacks), name, "a test"))
     return text, System(file)
 
 
@@ -38,9 +38,9 @@ def test_the_test_cluster_is_drafted_alike_however_it_was_printed():
 
 def test_jobs_find_their_partition():
     _, system = drafted(SlurmNode("a", 4, 100, partitions=("p",)), SlurmNode("b", 8, 100, partitions=("q",)))
-    assert system.request(NodeRequest(1, (("cores", 8),), partition="q")).units == 1
+    assert system.request(UnitsRequest(1, (("cores", 8),), partition="q")).units == 1
     with pytest.raises(ValueError, match="must be at most 0, which is how many of 8 cores in p fit"):
-        system.request(NodeRequest(1, (("cores", 8),), partition="p"))
+        system.request(UnitsRequest(1, (("cores", 8),), partition="p"))
 
 
 def test_nodes_stand_in_the_order_in_which_slurm_fills_them():
@@ -52,7 +52,7 @@ def test_kinds_of_one_label_and_a_partition_of_that_name_keep_apart():
     nodes = (SlurmNode("a", 8, 1, partitions=("cpu8",)), SlurmNode("b", 8, 2, partitions=("q",)), SlurmNode("c", 8, 3))
     text, system = drafted(*nodes)
     assert list(yaml.safe_load(text)["node_types"]) == ["cpu8-2", "cpu8-3", "cpu8-4"]
-    assert system.request(NodeRequest(1, (("memory_mib", 1),), partition="cpu8")).units == 1
+    assert system.request(UnitsRequest(1, (("memory_mib", 1),), partition="cpu8")).units == 1
 
 
 def test_what_its_owner_should_look_at_is_said():

@@ -6,7 +6,7 @@ from cpsched.errors import InvalidValue, UnknownName
 from cpsched.model import PowerCap, Request
 from cpsched_sim.errors import InputError, InvalidSystem
 from cpsched_sim.systems.system_file import System, known_systems, load_system, parse_system
-from cpsched_sim.traces.trace_record import CountRequest, NodeRequest
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, UnitsRequest
 
 TWO_TYPES = """
 name: small
@@ -36,7 +36,7 @@ def test_the_systems_that_come_along_load():
 def test_pool_takes_its_size_from_the_header():
     pool = System(load_system("pool"), {"MaxProcs": "100"})
     assert pool.cluster.capacity.tolist() == [[100]]
-    assert pool.request(CountRequest(7)) == Request(7, (1,))
+    assert pool.request(ProcessorCountRequest(7)) == Request(7, (1,))
     with pytest.raises(InputError, match="no MaxProcs"):
         System(load_system("pool"), {})
 
@@ -46,15 +46,19 @@ def test_pool_takes_its_size_from_the_header():
     [(1, 1, 1), (19, 1, 19), (20, 1, 20), (600, 30, 20), (48, 12, 4), (50, 5, 10), (361, 361, 1), (512, 128, 4)],
 )
 def test_kit_maps_cores_to_units_by_the_greatest_common_divisor(cores, units, each):
-    request = System(load_system("kit-forhlr2")).request(CountRequest(cores))
+    request = System(load_system("kit-forhlr2")).request(ProcessorCountRequest(cores))
     assert (request.units, request.per_unit) == (units, (each, 0, 0))
 
 
 def test_partitions_become_node_sets():
     system = a_system()
     assert system.cluster.node_set_names == ("all", "a", "b", "3")
-    assert system.request(CountRequest(2, partition="3")).node_set == 3
-    assert [system.request(CountRequest(2, partition=name)).node_set for name in ("a", "b", "unheard of")] == [1, 2, 0]
+    assert system.request(ProcessorCountRequest(2, partition="3")).node_set == 3
+    assert [system.request(ProcessorCountRequest(2, partition=name)).node_set for name in ("a", "b", "unheard of")] == [
+        1,
+        2,
+        0,
+    ]
 
 
 def test_a_partition_may_have_the_name_of_a_type_of_node():
@@ -65,16 +69,16 @@ def test_a_partition_may_have_the_name_of_a_type_of_node():
 
 
 def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
-    whole = a_system(units="rule: nodes, cores_per_node: 4").request(CountRequest(5))
+    whole = a_system(units="rule: nodes, cores_per_node: 4").request(ProcessorCountRequest(5))
     assert (whole.units, whole.per_unit, whole.exclusive) == (2, (4, 0), True)
     apart = a_system(units="rule: cores, distinct: true")
-    assert apart.request(CountRequest(3)).distinct
+    assert apart.request(ProcessorCountRequest(3)).distinct
     with pytest.raises(InvalidValue, match="must be at most 3"):
-        apart.request(CountRequest(4))
+        apart.request(ProcessorCountRequest(4))
 
 
 def test_memory_of_the_trace_counts_where_the_system_says_so():
-    asked = CountRequest(2, requested_mib=100, used_mib=30)
+    asked = ProcessorCountRequest(2, requested_mib=100, used_mib=30)
     assert a_system().request(asked).per_unit == (1, 0)
     assert a_system(units="rule: cores, memory: requested").request(asked).per_unit == (1, 100)
     assert a_system(units="rule: gcd, cores_per_node: 4, memory: used").request(asked).per_unit == (2, 60)
@@ -82,18 +86,18 @@ def test_memory_of_the_trace_counts_where_the_system_says_so():
 
 def test_named_amounts_are_taken_as_they_are_and_requests_are_interned():
     system = a_system()
-    ask = NodeRequest(2, (("cores", 4), ("memory_mib", 500)), distinct=True)
+    ask = UnitsRequest(2, (("cores", 4), ("memory_mib", 500)), distinct=True)
     assert system.request(ask) == Request(2, (4, 500), distinct=True)
-    assert system.request(CountRequest(3)) is system.request(CountRequest(3, used_mib=8))
+    assert system.request(ProcessorCountRequest(3)) is system.request(ProcessorCountRequest(3, used_mib=8))
     with pytest.raises(InvalidValue, match="gpus=1: small has cores, memory_mib"):
-        system.request(NodeRequest(1, (("gpus", 1),)))
+        system.request(UnitsRequest(1, (("gpus", 1),)))
 
 
 def test_what_can_never_fit_is_refused():
     with pytest.raises(InvalidValue, match="units=17: must be at most 16"):
-        a_system().request(CountRequest(17))
+        a_system().request(ProcessorCountRequest(17))
     with pytest.raises(InvalidValue, match="must be at most 8"):
-        a_system().request(CountRequest(9, partition="3"))
+        a_system().request(ProcessorCountRequest(9, partition="3"))
 
 
 @pytest.mark.parametrize(

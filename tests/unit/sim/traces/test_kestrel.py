@@ -4,15 +4,15 @@ import pyarrow as pa
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.kestrel import KestrelReader
-from cpsched_sim.traces.trace_record import NodeRequest
+from cpsched_sim.traces.kestrel import KestrelTraceReader
+from cpsched_sim.traces.trace_record import UnitsRequest
 from tests.unit.sim.traces.tables import MORNING_S, MOUNTAIN, at, kestrel, write
 
 
 @pytest.fixture
 def read(tmp_path):
     def reader(*rows, lenient=False, **types):
-        return KestrelReader(write(tmp_path / "month.parquet", rows, **types), lenient)
+        return KestrelTraceReader(write(tmp_path / "month.parquet", rows, **types), lenient)
 
     return reader
 
@@ -24,7 +24,7 @@ def test_a_row_becomes_a_record(read):
     assert (record.user, record.account, record.name) == ("1111111", "2222222", "0a1b2c3")
     assert (record.queue, record.qos) == ("short", "normal")
     assert (record.nodes, record.power_w) == ("x1004c3s0b1n1,x1004c3s0b1n2", 1200)
-    assert record.ask == NodeRequest(2, (("cores", 104),), distinct=True, partition="short")
+    assert record.ask == UnitsRequest(2, (("cores", 104),), distinct=True, partition="short")
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns", "UTC"), pa.timestamp("us", "-07:00"), pa.timestamp("ms")])

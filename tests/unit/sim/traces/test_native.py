@@ -3,18 +3,20 @@ import pytest
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_HEADER_LINES
 from cpsched_sim.traces import native
-from cpsched_sim.traces.trace_record import NodeRequest, TraceRecord
+from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.workloads.eurora import RESOURCES, eurora
 from cpsched_sim.workloads.load import load
 
-RECORD = TraceRecord(3, 7, 50, 60, NodeRequest(2, (("cores", 4),), True, False, "p"), "ada", 'a "b",c1', "debug", "acc")
+RECORD = TraceRecord(
+    3, 7, 50, 60, UnitsRequest(2, (("cores", 4),), True, False, "p"), "ada", 'a "b",c1', "debug", "acc"
+)
 
 
 def test_what_is_written_is_read_back(tmp_path):
     path = tmp_path / "t.csv.gz"
     records = [RECORD, *(record._replace(id=record.id + 3) for record in eurora(0.2, seed=1))]
     native.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
-    reader = native.NativeReader(path)
+    reader = native.NativeTraceReader(path)
     assert list(reader) == records
     assert (reader.header["system"], reader.header["seed"]) == ("eurora", "1")
 
@@ -22,7 +24,7 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_recorded_starts_are_written_where_one_is_known_and_read_back(tmp_path):
     started, unknown = RECORD._replace(start_s=9), RECORD._replace(id=4)
     native.write(tmp_path / "t.csv", [started, unknown], ("cores", "gpus"), {})
-    assert list(native.NativeReader(tmp_path / "t.csv")) == [started, unknown]
+    assert list(native.NativeTraceReader(tmp_path / "t.csv")) == [started, unknown]
     native.write(tmp_path / "u.csv", [unknown], ("cores", "gpus"), {})
     assert "start_s" not in (tmp_path / "u.csv").read_text()
 
@@ -35,7 +37,7 @@ def test_a_recorded_start_that_cannot_be_is_named(tmp_path, start, message):
     path = tmp_path / "t.csv"
     path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},start_s,cores\n1,0,3,4,1,0,0,,u,n,q,a,{start},8\n")
     with pytest.raises(InvalidTrace) as error:
-        list(native.NativeReader(path))
+        list(native.NativeTraceReader(path))
     assert message in str(error.value)
 
 
@@ -43,7 +45,7 @@ def test_a_table_of_starts_and_no_resources_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},start_s\n")
     with pytest.raises(InvalidTrace, match="must be names of at most"):
-        native.NativeReader(path)
+        native.NativeTraceReader(path)
 
 
 def test_the_same_records_give_the_same_bytes(tmp_path):
@@ -65,10 +67,10 @@ def test_amounts_are_not_negative_and_one_is_positive(tmp_path, amounts, holds):
     path = tmp_path / "t.csv"
     path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},cores,gpus\n1,0,3,4,1,0,0,,u,n,q,a,{amounts}\n")
     if holds:
-        assert len(list(native.NativeReader(path))) == 1
+        assert len(list(native.NativeTraceReader(path))) == 1
     else:
         with pytest.raises(InvalidTrace, match="amounts: "):
-            list(native.NativeReader(path))
+            list(native.NativeTraceReader(path))
 
 
 def test_rows_that_differ_in_one_thing_ask_for_different_things(tmp_path):
@@ -79,10 +81,10 @@ def test_rows_that_differ_in_one_thing_ask_for_different_things(tmp_path):
         units, distinct, exclusive, partition, cores = row.split(",")
         lines.append(f"{id},0,3,4,{units},{distinct},{exclusive},{partition},,,,,{cores}")
     path.write_text("\n".join([native.MAGIC, ",".join([*native.FIXED, "cores"]), *lines, ""]))
-    asks = [record.ask for record in native.NativeReader(path)]
+    asks = [record.ask for record in native.NativeTraceReader(path)]
     assert asks == [
-        NodeRequest(2, (("cores", 4),)), NodeRequest(3, (("cores", 4),)), NodeRequest(2, (("cores", 4),), distinct=True),  # noqa: E501
-        NodeRequest(2, (("cores", 4),), exclusive=True), NodeRequest(2, (("cores", 4),), partition="p"), NodeRequest(2, (("cores", 5),)),  # noqa: E501
+        UnitsRequest(2, (("cores", 4),)), UnitsRequest(3, (("cores", 4),)), UnitsRequest(2, (("cores", 4),), distinct=True),  # noqa: E501
+        UnitsRequest(2, (("cores", 4),), exclusive=True), UnitsRequest(2, (("cores", 4),), partition="p"), UnitsRequest(2, (("cores", 5),)),  # noqa: E501
     ]  # fmt: skip
 
 
@@ -97,11 +99,11 @@ def test_the_line_of_columns_is_checked(tmp_path):
     fixed = ",".join(native.FIXED)
     path.write_text(f"{native.MAGIC}\nid,when,cores\n")
     with pytest.raises(InvalidTrace) as error:
-        native.NativeReader(path)
+        native.NativeTraceReader(path)
     assert str(error.value) == f"{path}:2: columns: id,when,cores: must be {fixed}, then the resources"
     path.write_text(f"{native.MAGIC}\n")
     with pytest.raises(InvalidTrace, match=": columns: : the line of column names is missing"):
-        native.NativeReader(path)
+        native.NativeTraceReader(path)
 
 
 @pytest.mark.parametrize(("count", "holds"), [(native.MAX_RESOURCES, True), (native.MAX_RESOURCES + 1, False)])
@@ -110,10 +112,10 @@ def test_so_many_resources_and_no_more(tmp_path, count, holds):
     names = ",".join(f"r{i}" for i in range(count))
     path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},{names}\n")
     if holds:
-        assert len(native.NativeReader(path).resources) == count
+        assert len(native.NativeTraceReader(path).resources) == count
     else:
         with pytest.raises(InvalidTrace, match="must be names of at most"):
-            native.NativeReader(path)
+            native.NativeTraceReader(path)
 
 
 def a_file(tmp_path, *rows, columns="cores", header=()):
@@ -123,7 +125,7 @@ def a_file(tmp_path, *rows, columns="cores", header=()):
 
 
 def read(path):
-    return list(native.NativeReader(path))
+    return list(native.NativeTraceReader(path))
 
 
 @pytest.mark.parametrize(
@@ -152,13 +154,13 @@ def test_each_field_on_both_sides_of_its_rule(tmp_path, row, field):
         (record,) = read(path)
         assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 1, 1)
         assert (record.user, record.name, record.queue, record.account) == ("u", "n", "q", "a")
-        assert record.ask == NodeRequest(1, (("cores", 1),), False, False, "")
+        assert record.ask == UnitsRequest(1, (("cores", 1),), False, False, "")
     else:
         with pytest.raises(InvalidTrace) as error:
             read(path)
         assert f"{path}:3: " in str(error.value)
         assert field in str(error.value)
-        reader = native.NativeReader(path, lenient=True)
+        reader = native.NativeTraceReader(path, lenient=True)
         assert (list(reader), sum(reader.tally.skipped.values())) == ([], 1)
 
 
@@ -176,13 +178,13 @@ def test_each_resource_is_named_once(tmp_path, columns):
 
 def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
     many = [f"# k{i}: {i}" for i in range(MAX_HEADER_LINES + 5)]
-    header = native.NativeReader(a_file(tmp_path, header=many)).header
+    header = native.NativeTraceReader(a_file(tmp_path, header=many)).header
     assert len(header) == MAX_HEADER_LINES
     assert header["k0"] == "0"
     fits = "# key:" + "x" * (native.MAX_LINE_CHARS - 7)
-    assert native.NativeReader(a_file(tmp_path, header=[fits])).header["key"].startswith("xxx")
+    assert native.NativeTraceReader(a_file(tmp_path, header=[fits])).header["key"].startswith("xxx")
     with pytest.raises(InvalidTrace, match=r"t\.csv:2: "):
-        native.NativeReader(a_file(tmp_path, header=[fits + "xx"]))
+        native.NativeTraceReader(a_file(tmp_path, header=[fits + "xx"]))
 
 
 @pytest.mark.parametrize("field", ["user", "name", "queue", "account"])
@@ -190,14 +192,14 @@ def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
 def test_no_word_with_a_line_break_is_written(tmp_path, field, end):
     with pytest.raises(InputError, match="must have no line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(**{field: f"a{end}"})], RESOURCES, {})
-    asks = NodeRequest(2, (("cores", 4),), partition=f"a{end}")
+    asks = UnitsRequest(2, (("cores", 4),), partition=f"a{end}")
     with pytest.raises(InputError, match="must have no line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(ask=asks)], RESOURCES, {})
 
 
 def test_the_first_line_tells_the_format():
-    assert native.NativeReader.recognises(f"{native.MAGIC} \n")
-    assert not native.NativeReader.recognises("# cpsched-trace 2")
+    assert native.NativeTraceReader.recognises(f"{native.MAGIC} \n")
+    assert not native.NativeTraceReader.recognises("# cpsched-trace 2")
 
 
 @pytest.mark.parametrize("line", ["#system:eurora", "# system: eurora", "#  system :  eurora  ", "#system: eurora"])
@@ -206,4 +208,4 @@ def test_blanks_around_the_words_of_the_header_do_not_count(tmp_path, line):
     native.write(path, [RECORD], ("cores",), {})
     text = path.read_text().partition("\n")
     path.write_text(f"{text[0]}\n{line}\n{text[2]}")
-    assert native.NativeReader(path).header["system"] == "eurora"
+    assert native.NativeTraceReader(path).header["system"] == "eurora"

@@ -7,12 +7,12 @@ import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.traces.job_runs import NEXT_RUN
-from cpsched_sim.traces.pbs_accounting import FORGED, PbsReader
-from cpsched_sim.traces.pbs_lines import Fields
+from cpsched_sim.traces.pbs_accounting import FORGED, PbsAccountingReader
+from cpsched_sim.traces.pbs_lines import PbsRecordFields
 from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of
 from cpsched_sim.traces.trace_dialect import TraceDialect
-from cpsched_sim.traces.trace_record import NodeRequest
-from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.traces.trace_record import UnitsRequest
+from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.workloads.load import load, open_trace
 
 T0 = 1_795_426_800
@@ -45,7 +45,7 @@ def read(tmp_path):
     def reader(*lines, lenient=False, dialect=TraceDialect()):
         path = tmp_path / "20261123"
         path.write_text("\n".join([*lines, ""]))
-        found = PbsReader(path, lenient, dialect)
+        found = PbsAccountingReader(path, lenient, dialect)
         return found, list(found)
 
     return reader
@@ -55,18 +55,18 @@ def test_an_ended_job_becomes_a_record(read):
     _, (job,) = read(queued(), line("S", at=10), line(account="phys"))
     assert (job.id, job.submit_s, job.start_s, job.run_s, job.walltime_s) == (7, T0, T0 + 10, 50, 3600)
     assert (job.user, job.name, job.queue, job.account, job.nodes) == ("ada", "relax", "workq", "phys", "n1")
-    assert job.ask == NodeRequest(1, (("cores", 2), ("memory_mib", 1024)), partition="workq")
+    assert job.ask == UnitsRequest(1, (("cores", 2), ("memory_mib", 1024)), partition="workq")
 
 
 @pytest.mark.parametrize(
     ("select", "place", "units"),
     [
-        ("2:ncpus=4", "scatter", NodeRequest(2, (("cores", 4),), distinct=True, partition="workq")),
-        ("2:ncpus=4", "vscatter:excl", NodeRequest(2, (("cores", 4),), distinct=True, exclusive=True, partition="workq")),  # noqa: E501
-        ("1:ncpus=4+1:ncpus=4", "free", NodeRequest(2, (("cores", 4),), partition="workq")),
+        ("2:ncpus=4", "scatter", UnitsRequest(2, (("cores", 4),), distinct=True, partition="workq")),
+        ("2:ncpus=4", "vscatter:excl", UnitsRequest(2, (("cores", 4),), distinct=True, exclusive=True, partition="workq")),  # noqa: E501
+        ("1:ncpus=4+1:ncpus=4", "free", UnitsRequest(2, (("cores", 4),), partition="workq")),
         ("2:ncpus=4:ngpus=1", "pack:exclhost",
-         NodeRequest(1, (("cores", 8), ("gpus", 2)), exclusive=True, partition="workq")),
-        ("3:mem=1048576kb", "free:shared", NodeRequest(3, (("cores", 1), ("memory_mib", 1024)), partition="workq")),
+         UnitsRequest(1, (("cores", 8), ("gpus", 2)), exclusive=True, partition="workq")),
+        ("3:mem=1048576kb", "free:shared", UnitsRequest(3, (("cores", 1), ("memory_mib", 1024)), partition="workq")),
     ],
 )  # fmt: skip
 def test_select_and_place_become_units(read, select, place, units):
@@ -83,17 +83,17 @@ def torque(nodes, exec_host, **fields):
 @pytest.mark.parametrize(
     ("nodes", "exec_host", "fields", "units", "nodes_had"),
     [
-        ("1", "n1/7", {}, NodeRequest(1, (("cores", 1),)), "n1"),
+        ("1", "n1/7", {}, UnitsRequest(1, (("cores", 1),)), "n1"),
         ("2:ib:ppn=8", "+".join(f"n{n}/{at}" for n in (1, 2) for at in range(8)), {"Resource_List__ncpus": 1},
-         NodeRequest(2, (("cores", 8),), distinct=True), "n1,n2"),
+         UnitsRequest(2, (("cores", 8),), distinct=True), "n1,n2"),
         ("n3:ppn=2+n4:ppn=2", "n3/0-1+n4/0-1", {"Resource_List__mem": "3gb"},
-         NodeRequest(2, (("cores", 2), ("memory_mib", 1536)), distinct=True), "n3,n4"),
+         UnitsRequest(2, (("cores", 2), ("memory_mib", 1536)), distinct=True), "n3,n4"),
         ("1:ppn=4:gpus=2#shared", "n1/0-3", {"Resource_List__pmem": "1gb"},
-         NodeRequest(1, (("cores", 4), ("memory_mib", 4096), ("gpus", 2))), "n1"),
-        ("2:ppn=4", "n1/0-7", {}, NodeRequest(2, (("cores", 4),)), "n1"),
-        ("1:ppn=8+2:ppn=2", "n1/0-7+n2/0-1+n3/0-1", {}, NodeRequest(3, (("cores", 4),), distinct=True), "n1,n2,n3"),
-        (None, "n1/0-3,7+n2/0", {}, NodeRequest(2, (("cores", 3),), distinct=True), "n1,n2"),
-        (None, "n1/0*4", {"Resource_List__ncpus": 4}, NodeRequest(1, (("cores", 4),)), "n1"),
+         UnitsRequest(1, (("cores", 4), ("memory_mib", 4096), ("gpus", 2))), "n1"),
+        ("2:ppn=4", "n1/0-7", {}, UnitsRequest(2, (("cores", 4),)), "n1"),
+        ("1:ppn=8+2:ppn=2", "n1/0-7+n2/0-1+n3/0-1", {}, UnitsRequest(3, (("cores", 4),), distinct=True), "n1,n2,n3"),
+        (None, "n1/0-3,7+n2/0", {}, UnitsRequest(2, (("cores", 3),), distinct=True), "n1,n2"),
+        (None, "n1/0*4", {"Resource_List__ncpus": 4}, UnitsRequest(1, (("cores", 4),)), "n1"),
     ],
 )  # fmt: skip
 def test_nodes_and_slots_of_torque_become_units(read, nodes, exec_host, fields, units, nodes_had):
@@ -115,7 +115,7 @@ def test_a_task_of_an_old_torque_is_a_subjob(read):
 
 def test_chunks_that_differ_become_units_on_the_hosts_that_the_job_had(read):
     reader, (job,) = read(line(select="1:ncpus=2+2:ncpus=1:mem=100mb", exec_host="n1/0*2+n1/1+n2/0"))
-    assert job.ask == NodeRequest(2, (("cores", 2), ("memory_mib", 100)), distinct=True, partition="workq")
+    assert job.ask == UnitsRequest(2, (("cores", 2), ("memory_mib", 100)), distinct=True, partition="workq")
     assert reader.tally.taken[DIFFERENT] == 1
 
 
@@ -196,7 +196,7 @@ def test_an_account_with_line_ends_forges_no_record(read, end, others, dropped):
 
 
 def test_values_between_quotes_are_one():
-    fields = Fields('account="a b" Resource_List.software=\'c "d\' e=f')
+    fields = PbsRecordFields('account="a b" Resource_List.software=\'c "d\' e=f')
     assert fields == {"account": "a b", "Resource_List.software": 'c "d', "e": "f"}
 
 
@@ -247,7 +247,7 @@ def test_a_folder_without_days_is_refused(tmp_path):
 
 def test_columns_are_for_tables(tmp_path):
     with pytest.raises(InputError, match="has no columns"):
-        PbsReader(tmp_path / "x", dialect=TraceDialect(columns="JobIDRaw=1"))
+        PbsAccountingReader(tmp_path / "x", dialect=TraceDialect(columns="JobIDRaw=1"))
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@ import pyarrow as pa
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.pm100 import Pm100Reader
-from cpsched_sim.traces.trace_record import NodeRequest
+from cpsched_sim.traces.pm100 import Pm100TraceReader
+from cpsched_sim.traces.trace_record import UnitsRequest
 from tests.unit.sim.traces.tables import MORNING_S, at, pm100, write
 
 
 @pytest.fixture
 def read(tmp_path):
     def reader(*rows, lenient=False, **types):
-        return Pm100Reader(write(tmp_path / "job_table.parquet", rows, **types), lenient)
+        return Pm100TraceReader(write(tmp_path / "job_table.parquet", rows, **types), lenient)
 
     return reader
 
@@ -21,7 +21,7 @@ def test_a_row_becomes_a_record(read):
     assert (record.run_s, record.walltime_s) == (600, 3600)
     assert (record.user, record.queue, record.qos) == ("17", "1", "0")
     assert (record.nodes, record.power_w) == ("r1n1,r1n2", 1100)
-    assert record.ask == NodeRequest(
+    assert record.ask == UnitsRequest(
         2, (("cores", 32), ("memory_mib", 204_800), ("gpus", 4)), distinct=True, partition="1"
     )
 
@@ -106,9 +106,9 @@ def test_a_word_that_is_too_long_names_its_column(read):
 
 
 def test_columns_that_are_not_there_tell_nothing(read):
-    needed = {name: value for name, value in pm100().items() if name in Pm100Reader.NEEDED}
+    needed = {name: value for name, value in pm100().items() if name in Pm100TraceReader.NEEDED}
     record = next(iter(read(needed)))
-    assert record.ask == NodeRequest(2, (("cores", 32),), distinct=True)
+    assert record.ask == UnitsRequest(2, (("cores", 32),), distinct=True)
     assert (record.user, record.nodes, record.power_w) == ("", "", None)
 
 

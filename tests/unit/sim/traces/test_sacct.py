@@ -9,7 +9,7 @@ from cpsched_sim.traces.accounting_columns import XDMOD_COLUMNS, separator_of
 from cpsched_sim.traces.job_runs import NEXT_RUN, UNDER_ONE_NUMBER
 from cpsched_sim.traces.sacct import OTHER_COLUMNS, SacctReader, number_of
 from cpsched_sim.traces.trace_dialect import TraceDialect
-from cpsched_sim.traces.trace_record import NodeRequest
+from cpsched_sim.traces.trace_record import UnitsRequest
 from cpsched_sim.workloads.load import open_trace
 
 NAMED = "JobID|User|JobName|Partition|Account|Submit|Start|End|Timelimit|NNodes|NCPUS|AllocTRES"
@@ -33,7 +33,7 @@ def test_a_line_becomes_a_record(read):
     record = next(iter(read(row(nodes="2", cpus="16", tres="billing=16,cpu=16,gres/gpu=4,mem=62.50G,node=2"))))
     assert (record.id, record.run_s, record.walltime_s) == (7, 600, 1800)
     assert (record.user, record.name, record.queue, record.account) == ("ada", "relax", "main", "phys")
-    assert record.ask == NodeRequest(
+    assert record.ask == UnitsRequest(
         2, (("cores", 8), ("memory_mib", 32_000), ("gpus", 2)), distinct=True, partition="main"
     )
 
@@ -65,7 +65,7 @@ def test_without_a_header_the_columns_are_those_of_xdmod(tmp_path):
     path = tmp_path / "x.log"
     path.write_text("|".join(values.values()) + "\n")
     record = next(iter(SacctReader(path)))
-    assert (record.id, record.user, record.run_s, record.ask) == (6, "bob", 9, NodeRequest(1, (("cores", 3),)))
+    assert (record.id, record.user, record.run_s, record.ask) == (6, "bob", 9, UnitsRequest(1, (("cores", 3),)))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_missing_column_is_named(tmp_path):
     assert f"{path}:1: columns: Submit, Start, End, Timelimit, NNodes, NCPUS: is missing; add it to" in str(error.value)
 
 
-CORES_8 = NodeRequest(1, (("cores", 8),), partition="main")
+CORES_8 = UnitsRequest(1, (("cores", 8),), partition="main")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "^", "~"])
@@ -118,7 +118,7 @@ def test_other_separators_are_read_where_the_header_names_known_fields(tmp_path,
         7,
         "ada",
         "relax",
-        NodeRequest(1, (("cores", 8),), partition="main"),
+        UnitsRequest(1, (("cores", 8),), partition="main"),
     )
 
 
@@ -293,7 +293,7 @@ def test_nodes_and_cpus_may_stand_in_tres_alone(tmp_path, columns):
     path = tmp_path / "jobs.txt"
     lines = (NAMED, row(nodes="2", cpus="8", tres="cpu=8,node=2"))
     path.write_text("".join("|".join(line.split("|")[at] for at in kept) + "\n" for line in lines))
-    assert next(iter(SacctReader(path))).ask == NodeRequest(2, (("cores", 4),), distinct=True, partition="main")
+    assert next(iter(SacctReader(path))).ask == UnitsRequest(2, (("cores", 4),), distinct=True, partition="main")
 
 
 def test_a_quoted_line_that_cannot_be_read_is_named(tmp_path):
@@ -515,7 +515,7 @@ def test_a_further_header_line_sets_the_columns_below_it(tmp_path, separator):
     (tmp_path / "jobs.txt").write_text(text)
     reader = SacctReader(tmp_path / "jobs.txt")
     assert [(job.id, job.ask) for job in reader] == [
-        (id, NodeRequest(2, (("cores", 8),), distinct=True)) for id in (1, 2, 3)
+        (id, UnitsRequest(2, (("cores", 8),), distinct=True)) for id in (1, 2, 3)
     ]
     assert reader.tally.ignored[OTHER_COLUMNS] == 2
 

@@ -5,7 +5,7 @@ import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.trace_record import CountRequest
+from cpsched_sim.traces.trace_record import ProcessorCountRequest
 from tests.traces import GAIA, trace
 
 
@@ -29,7 +29,7 @@ def swf(tmp_path):
 def test_reads_the_fields_that_a_replay_uses(swf):
     record = next(iter(SwfReader(swf(line(memory="1500", used="10")))))
     assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 100, 200)
-    assert record.ask == CountRequest(4, requested_mib=2, used_mib=1, partition="1")
+    assert record.ask == ProcessorCountRequest(4, requested_mib=2, used_mib=1, partition="1")
     assert (record.user, record.name, record.queue) == ("7", "14", "2")
 
 

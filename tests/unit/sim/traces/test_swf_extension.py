@@ -3,7 +3,7 @@ import pytest
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.swf_extension import nodes_of
-from cpsched_sim.traces.trace_record import CountRequest, NodeRequest
+from cpsched_sim.traces.trace_record import ProcessorCountRequest, UnitsRequest
 from tests.unit.sim.traces.test_swf import line
 
 
@@ -23,7 +23,7 @@ def read(tmp_path):
 
 def test_the_last_field_says_what_a_job_asks_for(read):
     record = next(iter(read("; MaxNodes: 9408", frontier(allocated="589824", processors="4"))))
-    assert record.ask == NodeRequest(4, (("cores", 112), ("gpus", 4)), distinct=True, exclusive=True, partition="1")
+    assert record.ask == UnitsRequest(4, (("cores", 112), ("gpus", 4)), distinct=True, exclusive=True, partition="1")
     assert (record.run_s, record.walltime_s, record.soft_walltime_s) == (100, 200, 150)
     assert (record.user, record.queue) == ("7", "2")
 
@@ -54,7 +54,7 @@ def test_a_soft_walltime_may_be_missing(read, soft):
 
 
 def test_one_node_is_no_node_of_its_own(read):
-    assert next(iter(read(frontier(nodes="frontier:shared:1x8")))).ask == NodeRequest(
+    assert next(iter(read(frontier(nodes="frontier:shared:1x8")))).ask == UnitsRequest(
         1, (("cores", 8), ("gpus", 16)), partition="1"
     )
 
@@ -79,7 +79,7 @@ def test_a_damaged_first_line_does_not_hide_what_the_file_is(read):
     reader = read("; c", "1 2 3", "", frontier("2"), "; between", frontier("3"), lenient=True)
     asks = {record.id: record.ask for record in reader}
     assert asks.keys() == {2, 3}
-    assert all(isinstance(ask, NodeRequest) for ask in asks.values())
+    assert all(isinstance(ask, UnitsRequest) for ask in asks.values())
     assert reader.tally.skipped == {"fields must be 21": 1}
 
 
@@ -90,6 +90,6 @@ def test_jobs_that_differ_in_gpus_or_nodes_ask_for_different_things(read):
 
 def test_other_files_of_21_fields_are_read_as_they_were(read):
     reader = read(f"{line()} 1 2 3")
-    assert next(iter(reader)).ask == CountRequest(4, partition="1")
+    assert next(iter(reader)).ask == ProcessorCountRequest(4, partition="1")
     assert reader.resources == ("processors",)
     assert reader.tally.lines() == ["ignored in 1 line: fields beyond the 18 of the format"]

@@ -13,13 +13,13 @@ from cpsched.errors import InvalidValue
 from cpsched.goal_presets import Goal
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import keys
+from cpsched_sim.experiments import result_keys
 from cpsched_sim.tuning import tuner
 from cpsched_sim.tuning.setting_candidates import in_full
-from cpsched_sim.tuning.tuner import TuningQuestion, TuningResult, as_json, tune
+from cpsched_sim.tuning.tuner import TuningRequest, TuningResult, as_json, tune
 from cpsched_sim.tuning.tuning_windows import halves
-from cpsched_sim.tuning.window_replays import TrialCache, TrialReplays, key_of, tally_of
-from cpsched_sim.tuning.window_scores import MetricSums
+from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner, key_of, tally_of
+from cpsched_sim.tuning.window_scores import WindowMetricSums
 from tests.fuzz.command_line import invoke
 from tests.unit.sim.tuning.weeks import as_swf, weeks
 
@@ -46,7 +46,7 @@ def made_up(worth):
                 if any(wait is None for wait in waits):
                     found.append("broke")
                     continue
-                found.append([MetricSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
+                found.append([WindowMetricSums(100, 100 * w, 100 * w, 100 * w, 1, w, w, 1, w) for w in waits])
             told(float(sum(len(trial.windows) for trial in trials)))
             return found
 
@@ -64,7 +64,7 @@ def noise(window, spec):
 
 def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more) -> TuningResult:
     stand = made_up(worth)
-    found = tune(TuningQuestion(Goal.of(goal, limits), present, **more), cut, stand)
+    found = tune(TuningRequest(Goal.of(goal, limits), present, **more), cut, stand)
     return found, stand.asked
 
 
@@ -126,7 +126,7 @@ def test_a_setting_beyond_the_limits_is_not_chosen(cut):
         rows = stand(trials, told)
         return [[replace(t, longest_s=2000.0 if t.wait_s == 10_000 else 1000.0) for t in row] for row in rows]
 
-    found = tune(TuningQuestion(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
+    found = tune(TuningRequest(Goal.of("waits", {"longest": "150 %"}), PRESENT), cut, longest)
     assert objective(found.chosen.spec) == "slowdown"
     beyond = next(each for each in found.tried if objective(each.spec) == "af")
     assert beyond.broken["longest"] == pytest.approx(194.3, abs=0.1)
@@ -148,7 +148,7 @@ def test_a_setting_that_breaks_a_limit_on_the_judging_half_is_not_called_better(
             for row, trial in zip(rows, trials, strict=True)
         ]  # fmt: skip
 
-    found = tune(TuningQuestion(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
+    found = tune(TuningRequest(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
     assert found.verdict == "unclear"
 
 
@@ -176,7 +176,7 @@ def test_where_the_present_setting_fails_nothing_can_be_said(cut):
 def test_progress_goes_up_to_its_end_and_never_beyond(cut):
     told = []
     tune(
-        TuningQuestion(Goal(), PRESENT),
+        TuningRequest(Goal(), PRESENT),
         cut,
         made_up(lambda spec, window: 1000.0),
         lambda done, total: told.append((done, total)),
@@ -203,7 +203,7 @@ def test_everything_is_in_the_json(cut):
 
 
 def test_a_replay_is_found_again_and_its_damage_is_not_believed(cut, tmp_path):
-    window, kept = cut.all[0], TrialCache(tmp_path)
+    window, kept = cut.all[0], TrialResultCache(tmp_path)
     tally = tally_of(PolicySpec("easy"), window)
     assert tally.jobs == window.judged
     kept.keep(PolicySpec("easy"), window, tally)
@@ -219,23 +219,23 @@ def test_old_results_are_taken_away(cut, tmp_path):
     old.write_text("[]")
     new.write_text("[]")
     os.utime(old, (0, 0))
-    TrialCache(tmp_path).tidy()
+    TrialResultCache(tmp_path).tidy()
     assert (old.exists(), new.exists()) == (False, True)
-    TrialCache(tmp_path / "none").tidy()
-    TrialCache(None).tidy()
+    TrialResultCache(tmp_path / "none").tidy()
+    TrialResultCache(None).tidy()
 
 
 def test_replays_here_and_in_processes_are_the_same_and_the_second_run_makes_none(cut, tmp_path):
     windows = cut.all[:2]
     trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
-    kept = TrialCache(tmp_path)
+    kept = TrialResultCache(tmp_path)
     told = []
-    apart = TrialReplays(2, kept)(trials, told.append)
+    apart = TrialRunner(2, kept)(trials, told.append)
     assert told[-1] == 4.0
     assert "nobody" in apart[1]
     assert apart[0] == [tally_of(PolicySpec("easy"), window) for window in windows]
     assert kept.taken == 0
-    assert TrialReplays(2, kept)(trials[:1], told.append) == apart[:1]
+    assert TrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
     assert kept.taken == 2
 
 
@@ -248,7 +248,7 @@ def test_a_process_that_dies_loses_its_own_setting_alone(cut, tmp_path, monkeypa
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     names = ["easy", "deadly:Deadly", "fcfs", "easy", "easy"]
-    found = TrialReplays(1)([tuner.SettingTrial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None)
+    found = TrialRunner(1)([tuner.SettingTrial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None)
     assert found[1] == "its process died with exit code 7"
     assert found[0] == found[3] == found[4]
     assert isinstance(found[2], list)
@@ -301,12 +301,12 @@ def test_a_negative_window_is_refused_where_it_is_asked_for():
 
 def test_each_part_of_the_key_of_a_kept_result_counts(cut, tmp_path, monkeypatch):
     """Each part of the key is changed by itself: results of older code, too, are made again."""
-    kept, window, tally = TrialCache(tmp_path), cut.all[0], MetricSums(*map(float, range(9)))
+    kept, window, tally = TrialResultCache(tmp_path), cut.all[0], WindowMetricSums(*map(float, range(9)))
     kept.keep(PRESENT, window, tally)
     assert (kept.find(PRESENT, window), kept.taken) == (tally, 1)
     assert kept.find(PolicySpec("easy"), window) is None
     assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None
     assert kept.find(PRESENT, cut.all[1]) is None
-    assert TrialCache(None).find(PRESENT, window) is None
-    monkeypatch.setattr(keys, "code_identity", lambda: "newer")
+    assert TrialResultCache(None).find(PRESENT, window) is None
+    monkeypatch.setattr(result_keys, "code_identity", lambda: "newer")
     assert (kept.find(PRESENT, window), kept.taken) == (None, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.goal_presets import Goal
 from cpsched.metrics import ScheduleData
-from cpsched_sim.tuning.window_scores import MetricSums, each_window, mean_of, metric_values, paired_ratios
+from cpsched_sim.tuning.window_scores import WindowMetricSums, each_window, mean_of, metric_values, paired_ratios
 
 
 def measures(seed, jobs=60, slower=1.0):
@@ -20,7 +20,7 @@ def measures(seed, jobs=60, slower=1.0):
 
 def test_the_figures_of_windows_are_those_of_all_their_jobs():
     whole = measures(1)
-    parts = [MetricSums.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
+    parts = [WindowMetricSums.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
     found = metric_values(parts)
     assert found["mean_wait"] == pytest.approx(whole.wait_s.mean())
     assert found["longest"] == whole.wait_s.max()
@@ -36,17 +36,17 @@ def test_the_sums_of_a_window_as_a_whole():
     upper = 2 * (25**4 - 5**4) + 3 * (40**4 - 30**4)
     lower = 2 * (25**3 - 5**3) + 3 * (40**3 - 30**3)
     area = 2 * 20 + 3 * 10
-    expected = MetricSums(2, 35, slowdown, 65, area, 40 * 25 + 30 * 40, upper, lower, 30)
-    assert MetricSums.of(whole, 10, 20) == expected
+    expected = WindowMetricSums(2, 35, slowdown, 65, area, 40 * 25 + 30 * 40, upper, lower, 30)
+    assert WindowMetricSums.of(whole, 10, 20) == expected
 
 
 def test_several_seeds_count_as_their_mean():
-    one, two = MetricSums.of(measures(1), 0, 10_000), MetricSums.of(measures(1, slower=3), 0, 10_000)
+    one, two = WindowMetricSums.of(measures(1), 0, 10_000), WindowMetricSums.of(measures(1, slower=3), 0, 10_000)
     assert mean_of([one, two]).wait_s == (one.wait_s + two.wait_s) / 2
 
 
 def tallies(seeds, slower=1.0):
-    return [MetricSums.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
+    return [WindowMetricSums.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
 
 
 def test_the_same_on_both_sides_is_no_difference():

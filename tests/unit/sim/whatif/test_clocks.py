@@ -8,8 +8,8 @@ import pytest
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.whatif.slurm_collection import collect
-from cpsched_sim.whatif.trace_window import OUTAGE, Span
 from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
 from cpsched_sim.whatif.window_metrics import real
 from tests.unit.sim.whatif.accounting import SYSTEM
 from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
@@ -27,7 +27,7 @@ def window_of(tmp_path):
             for id, (submit, start, end, elapsed) in enumerate(rows, start=1)
         ]
         (tmp_path / "jobs.txt").write_text("\n".join([COLUMNS, *lines, ""]))
-        span = Span(from_=day, to=to or f"{day}T23:59:59")
+        span = WindowOptions(from_=day, to=to or f"{day}T23:59:59")
         return read(tmp_path / "jobs.txt", str(tmp_path / "small.yaml"), span, lenient, None, dialect, None)[0]
 
     return of
@@ -72,7 +72,7 @@ def test_a_time_in_the_hour_that_never_was_is_refused_or_left_out_and_counted(wi
 
 
 def read_folder(path):
-    return read(path, None, Span(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
+    return read(path, None, WindowOptions(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
 
 
 def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_dates_of_a_folder_are_of_the_sites_clocks(tmp_path):
     for zone in ("UTC", "Asia/Kathmandu"):
         manifest.write_text(json.dumps(facts | {"zone": zone}))
         begins.append(
-            read(tmp_path / "site", None, Span(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None)[0].from_s
+            read(tmp_path / "site", None, WindowOptions(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None)[0].from_s
         )
     assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
 

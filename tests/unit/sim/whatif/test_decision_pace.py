@@ -7,8 +7,8 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.simulation import ReplaySetup
-from cpsched_sim.whatif.decision_pace import DecidingPace, StartDelays
+from cpsched_sim.simulation import ReplayPolicySetup
+from cpsched_sim.whatif.decision_pace import DecisionTiming, StartLagSequence
 from cpsched_sim.whatif.whatif_cases import WhatIfCase, beside_site
 from cpsched_sim.whatif.window_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window
@@ -43,13 +43,13 @@ def replayed_at(window, pace, dispatcher=None, half_closed=False):
 def test_rounds_come_at_multiples_of_the_interval_after_something_has_happened(tmp_path):
     lines = [a_line(1, 5, 5, 105, **WHOLE), a_line(2, 61, 105, 205), a_line(3, 180, 205, 300, **WHOLE)]
     window, dispatcher = a_window(tmp_path, lines), Looks()
-    assert replayed_at(window, DecidingPace(60), dispatcher) == [(60, 160), (180, 280), (300, 395)]
+    assert replayed_at(window, DecisionTiming(60), dispatcher) == [(60, 160), (180, 280), (300, 395)]
     assert dispatcher.asked_s == [60, 180, 300], "at 120 nothing can start"
 
 
 def test_what_happens_in_the_very_second_of_a_look_is_seen(tmp_path):
     window = a_window(tmp_path, [a_line(1, 60, 60, 120, **WHOLE), a_line(2, 70, 120, 130)])
-    assert replayed_at(window, DecidingPace(60)) == [(60, 120), (120, 130)]
+    assert replayed_at(window, DecisionTiming(60)) == [(60, 120), (120, 130)]
 
 
 def test_a_calendar_between_two_looks_makes_no_round_of_its_own(tmp_path):
@@ -60,7 +60,7 @@ def test_a_calendar_between_two_looks_makes_no_round_of_its_own(tmp_path):
         a_line(4, 0, 1103, 1203, Reservation="r"),
     ]
     dispatcher = Looks()
-    found = replayed_at(a_window(tmp_path, lines), DecidingPace(50), dispatcher)
+    found = replayed_at(a_window(tmp_path, lines), DecisionTiming(50), dispatcher)
     assert all(at % 50 == 0 for at in dispatcher.asked_s)
     assert found[0] == (0, 1000)
     assert found[-1] == (1000, 1500), "the one that gave up waits no more"
@@ -69,13 +69,13 @@ def test_a_calendar_between_two_looks_makes_no_round_of_its_own(tmp_path):
 def test_a_reservation_begins_at_the_next_look_also_where_nobody_waits(tmp_path):
     lines = [a_line(1, 0, 510, 700, Reservation="r", **WHOLE), a_line(2, 20, 20, 120)]
     window = a_window(tmp_path, lines)
-    assert replayed_at(window, DecidingPace(60)) == [(540, 700), (60, 160)]
+    assert replayed_at(window, DecisionTiming(60)) == [(540, 700), (60, 160)]
 
 
 def test_who_gives_up_in_the_second_of_a_look_is_not_started_in_it(tmp_path):
     lines = [a_line(1, 0, 0, 120, **WHOLE), a_line(2, 5, None, 120, State="CANCELLED by 7"), a_line(3, 6, 120, 200)]
     window = a_window(tmp_path, lines)
-    starts = [start_s for start_s, _ in replayed_at(window, DecidingPace(60))]
+    starts = [start_s for start_s, _ in replayed_at(window, DecisionTiming(60))]
     assert starts[0] == 0
     assert starts[1] > 10**9
     assert starts[2] == 120
@@ -87,7 +87,7 @@ def test_limits_learning_and_twins_clocks_go_on_at_looks(tmp_path):
     for text in ("easy / quantile interval=30", "lookahead effort=20 interval=30"):
         case = WhatIfCase.parse(text)
         for half_closed in (False, True):
-            found = replay_window(window, ReplaySetup(case.spec).build(window.jobs), half_closed, None, case.pace)
+            found = replay_window(window, ReplayPolicySetup(case.spec).build(window.jobs), half_closed, None, case.pace)
             assert (found.start_s % 30 == 0).all()
             assert (found.start_s >= found.arrival_s).all()
 
@@ -95,42 +95,42 @@ def test_limits_learning_and_twins_clocks_go_on_at_looks(tmp_path):
 def test_a_start_is_as_late_as_the_lag_and_holds_its_nodes_meanwhile(tmp_path):
     lines = [a_line(1, 0, 0, 100, **WHOLE), a_line(2, 1, 100, 200), a_line(3, 500, 500, 510)]
     window, dispatcher = a_window(tmp_path, lines), Looks()
-    assert replayed_at(window, DecidingPace(0, 7.0), dispatcher) == [(7, 107), (114, 214), (507, 517)]
+    assert replayed_at(window, DecisionTiming(0, 7.0), dispatcher) == [(7, 107), (114, 214), (507, 517)]
     assert dispatcher.asked_s == [0, 107, 500]
     assert dispatcher.ran_s == [100, 100], "as they ran: no decision follows the last"
 
 
 def test_lags_are_whole_seconds_whose_mean_is_the_lag():
-    lags = StartDelays(0.7)
+    lags = StartLagSequence(0.7)
     drawn = [lags.next() for _ in range(1000)]
     assert set(drawn) == {0, 1}
     assert sum(drawn) == pytest.approx(700, abs=3)
-    assert {StartDelays(2.0).next(), StartDelays(0.0).next()} == {2, 0}
-    again = StartDelays(0.7)
+    assert {StartLagSequence(2.0).next(), StartLagSequence(0.0).next()} == {2, 0}
+    again = StartLagSequence(0.7)
     assert [again.next() for _ in range(1000)] == drawn
 
 
 def test_who_really_gave_up_is_gone_by_then_also_where_it_starts_late(tmp_path):
     window = a_window(tmp_path, [a_line(1, 5, None, 400, State="CANCELLED by 7"), a_line(2, 6, 6, 9)])
-    assert replayed_at(window, DecidingPace(0, 3.0))[0] == (8, 400)
+    assert replayed_at(window, DecisionTiming(0, 3.0))[0] == (8, 400)
 
 
 def test_jobs_that_run_already_have_no_lag(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 10, 700, Reservation="r", **WHOLE), a_line(2, 20, 700, 800)])
-    assert replayed_at(window, DecidingPace(0, 5.0)) == [(10, 700), (705, 805)]
+    assert replayed_at(window, DecisionTiming(0, 5.0)) == [(10, 700), (705, 805)]
 
 
 def test_users_react_to_the_end_of_a_late_job(tmp_path):
     lines = [a_line(1, 0, 0, 100, User="bob", **WHOLE), a_line(2, 160, 160, 260, User="bob")]
-    assert replayed_at(a_window(tmp_path, lines), DecidingPace(0, 9.0), half_closed=True) == [(9, 109), (178, 278)]
+    assert replayed_at(a_window(tmp_path, lines), DecisionTiming(0, 9.0), half_closed=True) == [(9, 109), (178, 278)]
 
 
 @pytest.mark.parametrize("text", ["easy", "lookahead effort=20"])
 def test_a_pace_of_up_to_a_second_without_lag_changes_nothing(tmp_path, text):
     window = a_window(tmp_path, a_site(tmp_path, days=1, jobs_a_day=80).read_text().splitlines()[1:])
     always, paced = (
-        replay_window(window, ReplaySetup(WhatIfCase.parse(text).spec).build(window.jobs), False, None, pace)
-        for pace in (DecidingPace(), DecidingPace(1))
+        replay_window(window, ReplayPolicySetup(WhatIfCase.parse(text).spec).build(window.jobs), False, None, pace)
+        for pace in (DecisionTiming(), DecisionTiming(1))
     )
     assert np.array_equal(always.start_s, paced.start_s)
     assert always.rounds == paced.rounds
@@ -142,10 +142,10 @@ def test_a_pace_of_up_to_a_second_without_lag_changes_nothing(tmp_path, text):
 def test_control_is_lookahead_at_the_pace_of_a_bridge_and_lookahead_is_asked_at_each_event():
     control, plain = WhatIfCase.parse("control objective=waits"), WhatIfCase.parse("lookahead objective=waits")
     assert control.spec == plain.spec
-    assert control.pace == DecidingPace(1, 0.7)
-    assert plain.pace == DecidingPace()
-    assert WhatIfCase.parse("control interval=10 lag=2").pace == DecidingPace(10, 2.0)
-    assert WhatIfCase.parse("easy interval=5").pace == DecidingPace(5, 0.0)
+    assert control.pace == DecisionTiming(1, 0.7)
+    assert plain.pace == DecisionTiming()
+    assert WhatIfCase.parse("control interval=10 lag=2").pace == DecisionTiming(10, 2.0)
+    assert WhatIfCase.parse("easy interval=5").pace == DecisionTiming(5, 0.0)
 
 
 def test_the_bridges_modes_have_the_bridges_settings_where_a_case_has_no_others():

@@ -14,7 +14,7 @@ from cpsched_sim.whatif.twin_fidelity import judged
 from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_config
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
-    WindowFacts,
+    WindowInvariants,
     WindowSchedule,
     in_use,
     real,
@@ -39,7 +39,7 @@ def hourly(days, users):
 def facts_and_real(window):
     really = real(window)
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return WindowFacts.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [really]), really
+    return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [really]), really
 
 
 def later(made, by_s):

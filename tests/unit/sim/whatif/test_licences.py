@@ -9,22 +9,22 @@ from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
-from cpsched.site.admission import QueueLimits, decide_within, with_queue_subset
+from cpsched.site.admission import QueueLimitStatus, decide_within, with_queue_subset
 from cpsched_sim.cli import app
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
-from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
-from cpsched_sim.whatif.decision_pace import DecidingPace
-from cpsched_sim.whatif.job_history import read_history
-from cpsched_sim.whatif.licences import Licences, LicenceUsage, parse_totals, read_totals
+from cpsched_sim.whatif.accounting_history import read_history
+from cpsched_sim.whatif.decision_pace import DecisionTiming
+from cpsched_sim.whatif.licences import LicenceUsage, WindowLicences, parse_totals, read_totals
 from cpsched_sim.whatif.site_changes import changes
 from cpsched_sim.whatif.slurm_collection import collect
-from cpsched_sim.whatif.trace_window import JUDGED, RUNNING, Span
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowOptions
 from cpsched_sim.whatif.window_replay import EVENTS, replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
 from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
@@ -73,7 +73,7 @@ def test_each_licence_is_counted_apart(tmp_path):
 
 def test_a_job_that_ran_when_the_window_begins_holds_its_licence_until_its_real_end(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 500, DAY + 600, **ONE)]
-    window = a_window(tmp_path, lines, Span(from_=clock(DAY)), totals={"matlab": 1})
+    window = a_window(tmp_path, lines, WindowOptions(from_=clock(DAY)), totals={"matlab": 1})
     assert window.role.tolist() == [RUNNING, JUDGED]
     assert replayed(window, "easy") == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
 
@@ -95,7 +95,7 @@ def told_of_more_than(window):
 
 def test_a_job_that_ran_when_the_window_begins_is_counted_among_those_in_use(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
-    [note] = told_of_more_than(a_window(tmp_path, lines, Span(from_=clock(DAY)), totals={"matlab": 1}))
+    [note] = told_of_more_than(a_window(tmp_path, lines, WindowOptions(from_=clock(DAY)), totals={"matlab": 1}))
     assert note.startswith("licence matlab: 2 were in use at once, more than the 1")
 
 
@@ -120,7 +120,7 @@ def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
     ]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
-    assert replay_window(window, ReplaySetup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
+    assert replay_window(window, ReplayPolicySetup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
 
 
 @pytest.mark.parametrize(
@@ -159,15 +159,17 @@ def some_lines(draw, names):
 
 @pytest.mark.parametrize(
     ("text", "pace"),
-    [*((text, EVENTS) for text in EVERYBODY), *((text, DecidingPace(30, 7.5)) for text in EVERYBODY[1::2])],
+    [*((text, EVENTS) for text in EVERYBODY), *((text, DecisionTiming(30, 7.5)) for text in EVERYBODY[1::2])],
 )
 @pytest.mark.parametrize("half_closed", [False, True])
 @pytest.mark.parametrize("site", ["", LIMITED])
 def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, pace, site):
     window_lines = some_lines(np.random.default_rng(len(text) + half_closed), totals := {"matlab": 3, "ansys": 2})
     policy = parse_policy(Path("policy.yaml"), site) if site else None
-    window = a_window(tmp_path, window_lines, Span(from_=clock(DAY)), site=policy, totals=totals)
-    found = replay_window(window, ReplaySetup(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace)
+    window = a_window(tmp_path, window_lines, WindowOptions(from_=clock(DAY)), site=policy, totals=totals)
+    found = replay_window(
+        window, ReplayPolicySetup(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace
+    )
     assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
     full = dict.fromkeys(totals, 0)
     for name, total in totals.items():
@@ -337,7 +339,7 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
 
 
 def of_folder(path, totals=None, earlier=None):
-    return read(path, None, Span(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals)
+    return read(path, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals)
 
 
 def test_how_many_there_are_is_collected_and_counts_in_the_replay(tmp_path):
@@ -412,7 +414,7 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     play = LicenceUsage.of(window.licences, len(window.jobs))
     assert play is not None
     cluster = a_cluster(window)
-    dispatcher = ReplaySetup(WhatIfCase.parse("easy").spec).build(window.jobs)
+    dispatcher = ReplayPolicySetup(WhatIfCase.parse("easy").spec).build(window.jobs)
     limits = play.beside(None, cluster.snapshot())
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
@@ -428,12 +430,12 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
 def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401)], totals={"matlab": 1})
     play, cluster = LicenceUsage.of(window.licences, len(window.jobs)), a_cluster(window)
-    limits = QueueLimits()
+    limits = QueueLimitStatus()
     assert play is not None
     narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
     assert play.beside(None, narrow) is None
     assert play.beside(limits, narrow) is limits
-    assert LicenceUsage.of(Licences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
+    assert LicenceUsage.of(WindowLicences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
 
 
 @pytest.mark.parametrize(("total", "as_the_site_says"), [(3, True), (2, False)])
@@ -442,6 +444,6 @@ def test_where_there_are_enough_for_everybody_at_once_the_limits_are_those_of_th
 ):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302)]
     window = a_window(tmp_path, lines, totals={"matlab": total})
-    play, limits = LicenceUsage.of(window.licences, len(window.jobs)), QueueLimits()
+    play, limits = LicenceUsage.of(window.licences, len(window.jobs)), QueueLimitStatus()
     assert play is not None
     assert (play.beside(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says

@@ -3,10 +3,10 @@
 import numpy as np
 
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN
-from cpsched_sim.whatif.replay_tasks import ReplayRunner, _packed, _read, tasks_of
+from cpsched_sim.whatif.replay_tasks import WindowReplayRunner, _packed, _read, tasks_of
 from cpsched_sim.whatif.stranded_capacity import CAUSES
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.window_replay import WindowResult
+from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 DIGESTS = {"input_sha256": "a", "from_s": 1}
 
@@ -48,7 +48,7 @@ def test_what_is_kept_is_what_was_made_and_what_is_damaged_was_never_made(tmp_pa
     columns = [np.arange(3, dtype=np.int64) + at for at in range(4)]
     path = tmp_path / "one.npz"
     empty = np.arange(2.0 * len(CAUSES)).reshape(2, -1)
-    path.write_bytes(_packed(WindowResult(*columns, rounds=7, cpu_s=0.5, late_fixed=2, stranded=empty)))
+    path.write_bytes(_packed(WindowReplayResult(*columns, rounds=7, cpu_s=0.5, late_fixed=2, stranded=empty)))
     found = _read(path, 3)
     assert found is not None
     assert (found.rounds, found.cpu_s, found.late_fixed) == (7, 0.5, 2)
@@ -63,5 +63,5 @@ def test_what_is_kept_is_what_was_made_and_what_is_damaged_was_never_made(tmp_pa
 def test_nothing_is_replayed_where_all_is_done(tmp_path):
     tasks = tasks_of([WhatIfCase.parse("easy")], 1, False)
     told = []
-    ReplayRunner(None, tmp_path, DIGESTS).run(tasks, {0: None}, lambda done, of: told.append((done, of)))
+    WindowReplayRunner(None, tmp_path, DIGESTS).run(tasks, {0: None}, lambda done, of: told.append((done, of)))
     assert not (tmp_path / "replays").exists()

@@ -3,7 +3,7 @@
 import pytest
 
 from cpsched_sim.systems.system_file import parse_system
-from cpsched_sim.whatif.job_history import STILL_RUNS, STILL_WAITS, TOLD_LATER, read_history
+from cpsched_sim.whatif.accounting_history import STILL_RUNS, STILL_WAITS, TOLD_LATER, read_history
 from cpsched_sim.whatif.runaway_jobs import OF_SLURM, OVER_LIMIT, OVER_NODE, OVER_WAIT, runaways
 from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_window
 

@@ -9,7 +9,7 @@ import pytest
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.share_usage import usage_against_shares
-from cpsched_sim.whatif.window_metrics import WindowFacts, WindowSchedule, real
+from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule, real
 from tests.unit.sim.whatif.accounting import a_line, a_window
 
 POLICY = "accounts: { phys: { shares: 3, users: [ada] }, bio: { shares: 1, users: [bob] } }\n"
@@ -27,7 +27,7 @@ def window(tmp_path):
 
 def facts_of(window):
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return WindowFacts.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [real(window)])
+    return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [real(window)])
 
 
 def test_use_beyond_the_window_does_not_count_and_what_is_due_is_by_shares(window):

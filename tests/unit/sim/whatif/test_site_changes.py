@@ -7,9 +7,9 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.site_changes import changes, parameters
-from cpsched_sim.whatif.slurm_collection import CONFIG, Pseudonyms, collect, pseudonymize
-from cpsched_sim.whatif.trace_window import OUTAGE, Span
+from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect, pseudonymize
 from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
 from tests.unit.sim.whatif.test_slurm_collection import NODES, NOW, answers, at
 
@@ -35,7 +35,7 @@ def before(path, until_h=10, **other):
 
 
 def window_of(folder, earlier=None, to=""):
-    span = Span(from_=at(0) + "+00:00", to=to)
+    span = WindowOptions(from_=at(0) + "+00:00", to=to)
     return read(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
 
 
@@ -110,7 +110,14 @@ def test_the_earlier_folder_must_be_earlier(tmp_path):
 def test_a_bare_file_has_no_earlier_folder(tmp_path):
     with pytest.raises(InvalidValue, match="is for a folder"):
         read(
-            a_folder(tmp_path / "one") / "jobs.txt", None, Span(), False, None, DEFAULT_DIALECT, None, tmp_path / "one"
+            a_folder(tmp_path / "one") / "jobs.txt",
+            None,
+            WindowOptions(),
+            False,
+            None,
+            DEFAULT_DIALECT,
+            None,
+            tmp_path / "one",
         )
 
 
@@ -124,7 +131,7 @@ def test_a_slurmctld_that_began_within_the_window_is_told(tmp_path, hour, is_tol
 
 def test_when_slurmctld_began_names_nobody_and_is_kept():
     text = "SlurmUser = zoe(1)\nBOOT_TIME = 2026-09-21T00:00:00\n"
-    assert pseudonymize(CONFIG, text, Pseudonyms("u")) == "BOOT_TIME = 2026-09-21T00:00:00\n"
+    assert pseudonymize(CONFIG, text, PseudonymTable("u")) == "BOOT_TIME = 2026-09-21T00:00:00\n"
 
 
 def test_files_that_one_folder_lacks_are_no_change(tmp_path):

@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
-from cpsched_sim.whatif.collected_folder import CollectedFolder
-from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.whatif.accounting_history import read_history
+from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.slurm_collection import FORMAT, collect, days_of, slurm_output
-from cpsched_sim.whatif.trace_window import OUTAGE, Span
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
 from cpsched_sim.whatif.window_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S
 
@@ -182,25 +182,25 @@ def test_use_that_never_fades_stays_so_and_what_a_site_lacks_is_not_named(tmp_pa
 
 
 def test_outages_hold_whole_nodes_for_their_time(folder):
-    there = CollectedFolder.of(folder)
+    there = SlurmCollectionFolder.of(folder)
     outages, strange = there.outages(there.system())
     assert strange == 1, "a node that is not there any more"
     assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
-    window, digests = read(folder, None, Span(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy())
+    window, digests = read(folder, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy())
     away = window.role == OUTAGE
     assert away.sum() == 2
     assert digests["outages"] == 2
-    found = replay_window(window, ReplaySetup(WhatIfCase.parse("slurm").spec).build())
+    found = replay_window(window, ReplayPolicySetup(WhatIfCase.parse("slurm").spec).build())
     assert found.processors[away].tolist() == [4, 4]
     assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
 
 
 def test_what_is_no_such_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="was not written by `cpsched whatif collect`"):
-        CollectedFolder.of(tmp_path)
+        SlurmCollectionFolder.of(tmp_path)
     (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
     with pytest.raises(InputError, match="was not written by"):
-        CollectedFolder.of(tmp_path)
+        SlurmCollectionFolder.of(tmp_path)
 
 
 def test_accounting_with_other_columns_is_refused(tmp_path):

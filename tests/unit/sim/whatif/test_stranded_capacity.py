@@ -14,7 +14,7 @@ from cpsched_sim.whatif.stranded_capacity import (
     PARTITION,
     PROCESSORS,
     WHOLE,
-    RanSchedule,
+    PlacedSchedule,
     stranded,
 )
 
@@ -35,7 +35,7 @@ def empty(running, waiting, away=()):
     node = np.array([node for _, node in ran], np.int64)
     start_s, left_s = np.where(runs, 0, NEVER), np.where(runs, 0, 10_000)
     count = runs.astype(np.int64)
-    made = RanSchedule(
+    made = PlacedSchedule(
         np.zeros(n, np.int64), left_s, start_s, np.where(runs, 10_000, NEVER), np.cumsum(count) - count, count, node,
         np.ones(len(ran), np.int64),
     )  # fmt: skip
@@ -88,14 +88,14 @@ def test_nodes_that_could_not_be_used_are_away_whoever_waits():
 def test_several_units_of_a_job_take_their_room_each():
     """Two nodes of a job with two units on one and one on the other."""
     one = np.zeros(2, np.int64)
-    made = RanSchedule(one, np.array([0, 9000]), np.array([0, NEVER]), np.array([9000, NEVER]), one, np.array([2, 0]),
+    made = PlacedSchedule(one, np.array([0, 9000]), np.array([0, NEVER]), np.array([9000, NEVER]), one, np.array([2, 0]),  # noqa: E501
                np.array([0, 2]), np.array([2, 1]))  # fmt: skip
     found = stranded(CLUSTER, [asks(2, units=3), asks(1)], np.zeros(2, np.bool_), made, 0, 7200)
     assert found[PROCESSORS].tolist() == [10 if cause == HELD else 0 for cause in range(len(CAUSES))]
 
 
 def test_an_outage_that_waits_for_a_free_node_is_nobody_who_waits():
-    made = RanSchedule(
+    made = PlacedSchedule(
         *(np.full(1, at, np.int64) for at in (0, 10_000, NEVER, NEVER, 0, 0)), *(np.zeros(0, np.int64),) * 2
     )
     assert not stranded(CLUSTER, [asks(1)], np.ones(1, np.bool_), made, 0, 3600).any()

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.simulation import ReplaySetup
+from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.whatif.trace_window import Span
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_window import WindowOptions
 from cpsched_sim.whatif.window_replay import THINK_S, replay_window, session_dependencies
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window, clock, replayed
 
@@ -20,7 +20,7 @@ def test_without_anything_special_it_is_an_ordinary_replay(tmp_path, text):
     site = a_site(tmp_path, days=1, jobs_a_day=80)
     lines = site.read_text().splitlines()[1:]
     window = a_window(tmp_path, lines)
-    setup = ReplaySetup(WhatIfCase.parse(text).spec)
+    setup = ReplayPolicySetup(WhatIfCase.parse(text).spec)
     cluster = System(window.system, window.header).cluster
     ordinary = replay(window.jobs, cluster, setup.build(window.jobs), strict=True)
     ours = replay_window(window, setup.build(window.jobs))
@@ -30,7 +30,7 @@ def test_without_anything_special_it_is_an_ordinary_replay(tmp_path, text):
 
 def test_what_runs_when_the_window_begins_holds_its_nodes_until_its_real_end(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **WHOLE), a_line(2, DAY + 5, DAY + 500, DAY + 600)]
-    starts = replayed(a_window(tmp_path, lines, Span(from_=clock(DAY))), "easy")
+    starts = replayed(a_window(tmp_path, lines, WindowOptions(from_=clock(DAY))), "easy")
     assert starts == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
 
 
@@ -56,13 +56,13 @@ def test_a_job_of_a_reservation_comes_first_and_waits_where_there_is_no_room(tmp
     ]
     window = a_window(tmp_path, lines)
     assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
-    assert replay_window(window, ReplaySetup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
+    assert replay_window(window, ReplayPolicySetup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
 
 
 def test_a_job_of_a_reservation_begins_in_its_second_also_where_nobody_waits(tmp_path):
     lines = [a_line(1, 0, 500, 1500, Reservation="r", **WHOLE), a_line(2, 900, 1500, 1600), a_line(3, 2, 2, 300)]
     window = a_window(tmp_path, lines)
-    found = replay_window(window, ReplaySetup(WhatIfCase.parse("easy").spec).build())
+    found = replay_window(window, ReplayPolicySetup(WhatIfCase.parse("easy").spec).build())
     assert replayed(window, "easy") == {1: (500, 1500), 3: (2, 300), 2: (1500, 1600)}
     assert found.late_fixed == 0
 
@@ -105,7 +105,7 @@ def test_the_twin_of_a_site_whose_scheduler_is_the_twin_starts_all_jobs_as_they_
     site = a_site(tmp_path, days=1, jobs_a_day=90)
     window = a_window(tmp_path, site.read_text().splitlines()[1:])
     really = {i.job.id: i.recorded_start_s for i in window.jobs}
-    found = replay_window(window, ReplaySetup(WhatIfCase.parse("slurm").spec).build())
+    found = replay_window(window, ReplayPolicySetup(WhatIfCase.parse("slurm").spec).build())
     assert {i.job.id: int(s) for i, s in zip(window.jobs, found.start_s, strict=True)} == really
     waited = found.start_s - found.arrival_s
     assert (waited > 60).sum() > 5, "a site without waits shows nothing"

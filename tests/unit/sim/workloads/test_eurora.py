@@ -5,7 +5,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.predictors.profile import ProfilePredictor
-from cpsched_sim.predictor_accuracy import Accuracy, predictions_s
+from cpsched_sim.predictor_accuracy import PredictorAccuracy, predictions_s
 from cpsched_sim.workloads.eurora import JOBS_PER_DAY, PUBLISHED, eurora, eurora_jobs
 
 
@@ -22,8 +22,8 @@ def reached(jobs):
     hours, cpu = run_s / 3600, run_s * cores
     short, long = hours < 1, hours > 12
     medium = ~short & ~long
-    walltime = Accuracy.of(run_s, walltime_s)
-    profile = Accuracy.of(run_s, predictions_s(jobs, ProfilePredictor()))
+    walltime = PredictorAccuracy.of(run_s, walltime_s)
+    profile = PredictorAccuracy.of(run_s, predictions_s(jobs, ProfilePredictor()))
     return {
         "short_share": short.mean(),
         "medium_share": medium.mean(),
@@ -54,7 +54,7 @@ def test_a_month_is_within_20_percent_of_every_published_statistic(month):
 
 def test_a_walltime_is_close_for_less_than_a_tenth_of_the_jobs(month):
     run_s = np.array([entry.run_s for entry in month])
-    assert Accuracy.of(run_s, np.array([entry.job.walltime_s for entry in month])).close < 0.10
+    assert PredictorAccuracy.of(run_s, np.array([entry.job.walltime_s for entry in month])).close < 0.10
 
 
 def test_a_month_has_as_many_jobs_as_the_busiest_ones_of_eurora(month):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cpsched_sim import simulate
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.whatif.job_history import read_history
+from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.tables import at, kestrel, pm100, write
 from tests.unit.sim.traces.test_swf_extension import frontier

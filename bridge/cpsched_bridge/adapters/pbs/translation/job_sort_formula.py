@@ -57,12 +57,12 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 }  # fmt: skip
 
 
-class NotComputable(Exception):
+class FormulaNotComputable(Exception):
     """Signal a formula that only PBS's scheduler can compute; holds the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class JobSortFormula:
     """Hold a parsed formula; `of` parses one."""
 
     text: str
@@ -71,18 +71,18 @@ class Formula:
     """Terms that the formula uses."""
 
     @classmethod
-    def of(cls, text: str) -> Formula:
-        """Parse a formula; raise `NotComputable` if PBS does not print its terms."""
+    def of(cls, text: str) -> JobSortFormula:
+        """Parse a formula; raise `FormulaNotComputable` if PBS does not print its terms."""
         if len(text) > MOST_SIGNS:
-            raise NotComputable(f"is longer than {MOST_SIGNS} signs")
+            raise FormulaNotComputable(f"is longer than {MOST_SIGNS} signs")
         try:
             body = ast.parse(text.strip(), mode="eval").body
             names = _names(body)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise NotComputable(f"is no arithmetic: {type(error).__name__}") from error
+            raise FormulaNotComputable(f"is no arithmetic: {type(error).__name__}") from error
         hidden = sorted(names & SCHEDULERS_OWN)
         if hidden:
-            raise NotComputable(f"uses {hidden[0]}, which PBS's scheduler alone knows")
+            raise FormulaNotComputable(f"uses {hidden[0]}, which PBS's scheduler alone knows")
         return cls(text, body, frozenset(names))
 
     @property
@@ -100,7 +100,7 @@ class Formula:
         return found if math.isfinite(found) else 0.0
 
 
-def terms_of(formula: Formula, job: Record, queue: Record) -> dict[str, float]:
+def terms_of(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
     """Return the values of a formula's terms for a job; omit unreadable ones."""
     wishes = texts_of(job, "Resource_List")
     found = {}

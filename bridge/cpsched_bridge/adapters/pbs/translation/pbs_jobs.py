@@ -12,12 +12,12 @@ from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Value, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import counted_as, owner_of
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import ExecutionQueue
-from cpsched_bridge.adapters.pbs.translation.pbs_reservations import Reservation, conflicting_reservations
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue
+from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, conflicting_reservations
 from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkRequest, chunk_request, chunks_fit
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, chunk_request, chunks_fit
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled, unreadable
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING = frozenset("QHWT")
@@ -40,17 +40,17 @@ CLOCKS_S = 2
 
 
 @dataclass(frozen=True, slots=True)
-class PendingContext:
+class PbsPendingContext:
     """Hold the facts that the translation of waiting jobs needs."""
 
     now_s: int
     machine: VnodeTable
     free: IntArray
-    queues: Mapping[str, ExecutionQueue]
+    queues: Mapping[str, PbsExecutionQueue]
     """Managed queues."""
     by_hand: Collection[str]
     """Managed queues that another actor opened."""
-    reservations: tuple[Reservation, ...]
+    reservations: tuple[PbsReservation, ...]
     counts_eligible: bool = False
     """Whether the server accrues eligible time."""
     known: Mapping[int, Job] = field(default_factory=dict)
@@ -58,12 +58,12 @@ class PendingContext:
 
 
 @dataclass(slots=True)
-class PendingJobs:
+class PbsPendingJobs:
     """Hold the waiting jobs of one reading."""
 
     pending: list[PendingJob] = field(default_factory=list)
     left: list[UnmanagedJob] = field(default_factory=list)
-    asked: dict[int, ChunkRequest] = field(default_factory=dict)
+    asked: dict[int, ChunkedRequest] = field(default_factory=dict)
     """Requests of the jobs in `pending`, by number."""
     records: dict[int, Record] = field(default_factory=dict)
     """Records of the jobs in `pending`, by number."""
@@ -73,9 +73,9 @@ class PendingJobs:
     """Jobs of `pending` that their vnodes have not accepted yet, or refused."""
 
 
-def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PendingContext) -> PendingJobs:
+def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsPendingContext) -> PbsPendingJobs:
     """Return the waiting jobs in arrival order; each subjob is a job."""
-    found = PendingJobs()
+    found = PbsPendingJobs()
     room = _room_in_arrays(jobs)
     order = []
     for name, record in jobs.items():
@@ -89,10 +89,10 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
         record, parent = jobs[name], jobs.get(array)
         try:
             job, asks, (hold, holder) = _read(record, parent, number, since_s, scene)
-        except (NotModelled, *UNREADABLE) as reason:
+        except (JobNotModelled, *UNREADABLE) as reason:
             if _begins(record):
                 continue  # the running jobs include it
-            why = reason.reason if isinstance(reason, NotModelled) else unreadable(reason)
+            why = reason.reason if isinstance(reason, JobNotModelled) else unreadable(reason)
             found.left.append(_left(name, number, record, parent, why, scene))
             continue
         if array in room:
@@ -111,7 +111,7 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
     return found
 
 
-def job_of(record: Record, number: int, asks: ChunkRequest, walltime_s: int, since_s: int | None = None) -> Job:
+def job_of(record: Record, number: int, asks: ChunkedRequest, walltime_s: int, since_s: int | None = None) -> Job:
     """Return a record as a job; `since_s` defaults to its arrival."""
     return Job(
         id=number,
@@ -131,7 +131,7 @@ def walltime_of(record: Record) -> int:
     return max(1, parse_duration_s(said)) if said else FOREVER_S
 
 
-def walltimes_of(record: Record, scene: PendingContext) -> tuple[int, ...]:
+def walltimes_of(record: Record, scene: PbsPendingContext) -> tuple[int, ...]:
     """Return the walltimes (s) that a waiting job may start with, longest first.
 
     A job without a `min_walltime` has one. Otherwise: its longest walltime, and shorter ones that end before a
@@ -149,21 +149,21 @@ def walltimes_of(record: Record, scene: PendingContext) -> tuple[int, ...]:
 
 
 def _read(
-    record: Record, parent: Record | None, number: int, since_s: int, scene: PendingContext
-) -> tuple[Job, ChunkRequest, tuple[Hold, Holder]]:
+    record: Record, parent: Record | None, number: int, since_s: int, scene: PbsPendingContext
+) -> tuple[Job, ChunkedRequest, tuple[Hold, Holder]]:
     if _is_broken(record):
-        raise NotModelled("cannot be read", f"cannot be read: {record[UNREADABLE_KEY]}")
+        raise JobNotModelled("cannot be read", f"cannot be read: {record[UNREADABLE_KEY]}")
     if number >= pbs_job_ids.STRANGE:
-        raise NotModelled("another job has its number")
+        raise JobNotModelled("another job has its number")
     counted_as(record)
     name = text_of(record, "queue")
     queue = scene.queues.get(name)
     if queue is None:
-        raise NotModelled(f"queue {escape_controls(name)} is not the bridge's")
+        raise JobNotModelled(f"queue {escape_controls(name)} is not the bridge's")
     wishes = texts_of(record, "Resource_List")
     select, place = text_of(record, "schedselect") or wishes.get("select", ""), wishes.get("place", "")
     if not select:
-        raise NotModelled("asks for no chunks")
+        raise JobNotModelled("asks for no chunks")
     everywhere = scene.machine.of_queue(queue.record, name)
     walltimes = walltimes_of(record, scene)
     tries = []
@@ -171,7 +171,7 @@ def _read(
         allowed = everywhere
         for each in conflicting_reservations(scene.reservations, scene.now_s, scene.now_s + seconds):
             allowed = allowed & ~each.members
-        with contextlib.suppress(NotModelled):
+        with contextlib.suppress(JobNotModelled):
             tries.append((seconds, chunk_request(select, place, scene.machine, allowed, scene.free)))
     before = None
     if tries:
@@ -186,7 +186,7 @@ def _read(
 
 
 def _hold(
-    record: Record, parent: Record | None, queue: ExecutionQueue, by_hand: Collection[str]
+    record: Record, parent: Record | None, queue: PbsExecutionQueue, by_hand: Collection[str]
 ) -> tuple[Hold, Holder, PendingReason | None]:
     """Return a job's hold, its holder, and the reason why it may not start yet.
 
@@ -210,7 +210,7 @@ def _hold(
 
 
 def _left(
-    name: str, number: int, record: Record, parent: Record | None, reason: PendingReason, scene: PendingContext
+    name: str, number: int, record: Record, parent: Record | None, reason: PendingReason, scene: PbsPendingContext
 ) -> UnmanagedJob:
     """Return an unmanaged job; the bridge releases it if its queue is closed."""
     queue = scene.queues.get(str(record.get("queue", "")))
@@ -251,7 +251,7 @@ def _arrival(record: Mapping[str, Value]) -> int:
     return 0
 
 
-def _waits_since(record: Record, parent: Record | None, number: int, scene: PendingContext) -> int:
+def _waits_since(record: Record, parent: Record | None, number: int, scene: PbsPendingContext) -> int:
     """Return when a job's wait began, by its eligible time or its submission."""
     said = record.get("eligible_time", (parent or {}).get("eligible_time"))
     if not (scene.counts_eligible and isinstance(said, str)):

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from cpsched.parsing.pbs_select import parse_size_bytes
-from cpsched.site.admission import QueueLimits
-from cpsched.site.limit_checks import JobLimits, LimitCheck
+from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.limit_checks import JobLimitChecks, LimitCheck
 from cpsched_bridge.adapters.pbs.pbs_records import Record, Value, all_of, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
@@ -33,7 +33,7 @@ _WHOSE = {"u": "user", "g": "group", "p": "project"}
 
 
 @dataclass(frozen=True, slots=True)
-class PbsLimit:
+class PbsRunLimit:
     """Allow at most `most` of `resource` to `who`; `GENERIC` is a limit for each one."""
 
     scope: str
@@ -45,18 +45,18 @@ class PbsLimit:
 
 
 @dataclass(slots=True)
-class PbsLimits:
+class PbsRunLimitTable:
     """Hold the limits of one reading."""
 
-    limits: tuple[PbsLimit, ...] = ()
+    limits: tuple[PbsRunLimit, ...] = ()
     notes: list[str] = field(default_factory=list)
     _named: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, server: Record, queues: Mapping[str, Record]) -> PbsLimits:
+    def of(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
         """Return the limits of server and queues; `notes` lists unreadable entries."""
         found = cls()
-        kept: list[PbsLimit] = []
+        kept: list[PbsRunLimit] = []
         for scope, record in (("", server), *queues.items()):
             for name, resource, value in _said(record):
                 try:
@@ -67,7 +67,7 @@ class PbsLimits:
         found._named = {(each.scope, each.kind, each.who, each.resource) for each in kept}
         return found
 
-    def now(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimits | None:
+    def now(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimitStatus | None:
         """Return limits and usage for the waiting jobs, by number; None without limits."""
         if not self.limits:
             return None
@@ -92,10 +92,10 @@ class PbsLimits:
                 takes.append((at, taken))
                 checks.append(_check(limit, whose, at, taken))
             if takes:
-                standings[number] = JobLimits(tuple(takes), tuple(checks))
-        return QueueLimits(standings, used)
+                standings[number] = JobLimitChecks(tuple(takes), tuple(checks))
+        return QueueLimitStatus(standings, used)
 
-    def _about(self, record: Record) -> Iterable[tuple[PbsLimit, str]]:
+    def _about(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
         """Return the limits that apply to a job, each with the name that it counts."""
         try:
             names = counted_as(record)
@@ -130,19 +130,19 @@ def _said(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
             yield name, resource, all_of(each)
 
 
-def _limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsLimit]:
+def _limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsRunLimit]:
     if name == "resources_available":
         numbers = [value for value in values if _is_amount(value)]
-        return [PbsLimit(scope, "o", ALL, resource, _most(value)) for value in numbers]
+        return [PbsRunLimit(scope, "o", ALL, resource, _most(value)) for value in numbers]
     if name in _OLD:
         kind, who = _OLD[name]
-        return [PbsLimit(scope, kind, who, JOBS, int(value)) for value in values]
+        return [PbsRunLimit(scope, kind, who, JOBS, int(value)) for value in values]
     found = []
     for value in values:
         entries = _ENTRY.findall(value)
         if not entries or _ENTRY.sub("", value).strip(" ,"):
             raise ValueError(repr(value[:60]))
-        found += [PbsLimit(scope, kind, who.strip("\"'"), resource, _most(most)) for kind, who, most in entries]
+        found += [PbsRunLimit(scope, kind, who.strip("\"'"), resource, _most(most)) for kind, who, most in entries]
     return found
 
 
@@ -176,7 +176,7 @@ def _takes(record: Record, resource: str) -> int:
         return 0
 
 
-def _check(limit: PbsLimit, whose: str, at: int, taken: int) -> LimitCheck:
+def _check(limit: PbsRunLimit, whose: str, at: int, taken: int) -> LimitCheck:
     what = limit.resource or "jobs"
     reason = f"max_run_res.{what}" if limit.resource else "max_run"
     owner = " ".join(

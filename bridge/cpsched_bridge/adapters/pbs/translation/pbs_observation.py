@@ -8,21 +8,21 @@ from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, IntArray, Job, Request
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, Unreadable, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, UnreadablePbsObject, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_queues, pbs_reservations
 from cpsched_bridge.adapters.pbs.translation import vnodes as machine
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
-    PendingContext,
-    PendingJobs,
+    PbsPendingContext,
+    PbsPendingJobs,
     job_of,
     pending_jobs,
     walltime_of,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsLimits
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import ExecutionQueue, is_true, managed, why_unreadable
+from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, is_true, managed, why_unreadable
 from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING, amounts_on, running_jobs
 from cpsched_bridge.adapters.pbs.translation.pbs_units import time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkRequest
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.allocation import allocation_request
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
@@ -42,18 +42,18 @@ SPARE_SETS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReadingView:
+class TranslatedPbsReading:
     """Hold the translation of one reading, independent of earlier readings."""
 
     machine: VnodeTable
     numbers: Mapping[str, int]
     names: Mapping[int, str]
-    queues: Mapping[str, ExecutionQueue]
-    waiting: PendingJobs
+    queues: Mapping[str, PbsExecutionQueue]
+    waiting: PbsPendingJobs
     free: IntArray
     vnodes: Mapping[str, Record]
     """Readable vnodes."""
-    reservations: tuple[pbs_reservations.Reservation, ...]
+    reservations: tuple[pbs_reservations.PbsReservation, ...]
     unusable: tuple[UnusableObject, ...]
     now_s: int
     others_start: bool
@@ -74,7 +74,7 @@ class PbsTranslator:
     _sets: int = 0
     """Number of node sets that the jobs of the last reading need."""
 
-    def look(self, seen: PbsReading, by_hand: Collection[str] = ()) -> ReadingView:
+    def look(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
         """Return a reading's view; raise `ValueError` without vnodes.
 
         The translator keeps only the machine of it.
@@ -93,7 +93,7 @@ class PbsTranslator:
             free[each.members] = 0
         eligible = is_true(seen.server, "eligible_time_enable")
         managed_queues = managed(seen.queues, self.queues)
-        scene = PendingContext(seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known)
+        scene = PbsPendingContext(seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known)
         wait = pending_jobs(seen.jobs, numbers, scene)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
@@ -101,7 +101,7 @@ class PbsTranslator:
             *seen.unreadable, *odd, *machine.without_amounts(vnodes, found),
             *pbs_queues.unreadable(seen.queues, self.queues), *odd_reservations,
         )  # fmt: skip
-        return ReadingView(
+        return TranslatedPbsReading(
             found,
             numbers,
             names,
@@ -119,7 +119,7 @@ class PbsTranslator:
         """Record a start that PBS accepted: the job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
-    def observe(self, seen: PbsReading, look: ReadingView) -> Observation:
+    def observe(self, seen: PbsRecords, look: TranslatedPbsReading) -> Observation:
         """Return the observation of a reading and its view."""
         usable = machine.usable(look.vnodes, look.machine)
         self._known.update({each.job.id: each.job for each in look.waiting.pending})
@@ -134,7 +134,7 @@ class PbsTranslator:
         begins = {n: self._ran[n] for n in look.waiting.begins if n in self._ran}
         self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
         self._known = {number: job for number, job in self._known.items() if number in alive}
-        limits = PbsLimits.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
+        limits = PbsRunLimitTable.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
         placed = [record for name, record in seen.jobs.items() if not pbs_job_ids.is_array(name) and _counts(record)]
         return Observation(
             now_s=seen.now_s,
@@ -167,13 +167,13 @@ class PbsTranslator:
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
 
-def _others_start(seen: PbsReading) -> bool:
+def _others_start(seen: PbsRecords) -> bool:
     """Return whether a job without a hold waits in an open queue."""
     served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
 
-def _unusable(odd: Unreadable) -> UnusableObject:
+def _unusable(odd: UnreadablePbsObject) -> UnusableObject:
     return UnusableObject(KINDS[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
 
 
@@ -208,7 +208,7 @@ def finished(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJ
             end_s = start_s + parse_duration_s(texts_of(record, "resources_used").get("walltime", ""))
             amounts = amounts_on(text_of(record, "exec_vnode"), machine)
             request = allocation_request(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
-            job = job_of(record, pbs_job_ids.job_number(name), ChunkRequest(request, ()), walltime_of(record))
+            job = job_of(record, pbs_job_ids.job_number(name), ChunkedRequest(request, ()), walltime_of(record))
             found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
         except UNREADABLE:
             continue

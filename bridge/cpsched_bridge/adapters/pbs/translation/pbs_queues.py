@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Unreadable, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, text_of
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionQueue:
+class PbsExecutionQueue:
     """Describe an execution queue; if `started`, PBS's scheduler starts its jobs."""
 
     name: str
@@ -18,13 +18,13 @@ class ExecutionQueue:
     record: Record
 
 
-def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, ExecutionQueue]:
+def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, PbsExecutionQueue]:
     """Return the readable execution queues among `names`, by name."""
     found = {}
     for name in names:
         record = records.get(name)
         if record is not None and not why_unreadable(record) and _executes(record):
-            found[name] = ExecutionQueue(name, is_true(record, "started"), record)
+            found[name] = PbsExecutionQueue(name, is_true(record, "started"), record)
     return found
 
 
@@ -42,10 +42,10 @@ def why_unreadable(record: Record) -> str:
     return str(record.get(UNREADABLE_KEY, ""))
 
 
-def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[Unreadable]:
+def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[UnreadablePbsObject]:
     """Return the unreadable queues among `names`."""
     said = ((name, why_unreadable(records[name])) for name in names if name in records)
-    return [Unreadable("queue", name, why) for name, why in said if why]
+    return [UnreadablePbsObject("queue", name, why) for name, why in said if why]
 
 
 def is_true(record: Record, name: str) -> bool:

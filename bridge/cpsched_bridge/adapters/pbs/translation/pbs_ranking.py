@@ -12,7 +12,12 @@ from dataclasses import replace
 
 from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, Formula, NotComputable, terms_of
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
+    POINTS,
+    FormulaNotComputable,
+    JobSortFormula,
+    terms_of,
+)
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.ports import QueueRank
@@ -25,12 +30,12 @@ BEGUN = "B"
 def formula_of(server: Record, schedulers: Mapping[str, Record]) -> str:
     """Return the formula of the server or its schedulers; empty if there is none.
 
-    Raise `NotComputable` if they differ.
+    Raise `FormulaNotComputable` if they differ.
     """
     found = {text_of(server, FORMULA).strip()} | {text_of(each, FORMULA).strip() for each in schedulers.values()}
     found -= {""}
     if len(found) > 1:
-        raise NotComputable("is not the same for all schedulers")
+        raise FormulaNotComputable("is not the same for all schedulers")
     return found.pop() if found else ""
 
 
@@ -45,7 +50,7 @@ def may_have_points(record: Record) -> bool:
 
 
 def ranks_of(
-    jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: Formula
+    jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: JobSortFormula
 ) -> list[QueueRank]:
     """Return the ranks of waiting jobs in managed queues, and of others with points.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cpsched.model import BoolArray
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Unreadable, all_of, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, all_of, text_of
 from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
@@ -26,7 +26,7 @@ _WITHOUT_VNODES = frozenset({
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reservation:
+class PbsReservation:
     """Reserve vnodes for the reservation's own jobs from `from_s` until `to_s`."""
 
     name: str
@@ -42,7 +42,7 @@ def vnodes_in(words: str) -> list[str]:
 
 def reservations_of(
     records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int
-) -> tuple[tuple[Reservation, ...], list[Unreadable]]:
+) -> tuple[tuple[PbsReservation, ...], list[UnreadablePbsObject]]:
     """Return the reservations that have not ended, and the unreadable ones."""
     found, odd = [], []
     for name, record in sorted(records.items()):
@@ -55,12 +55,12 @@ def reservations_of(
             end_s = _end_s(record, begin_s)
             members = machine.members(vnodes_in(text_of(record, "resv_nodes")))
         except UNREADABLE as error:
-            odd.append(Unreadable("reservation", name, str(error)))
+            odd.append(UnreadablePbsObject("reservation", name, str(error)))
             members = machine.members([*_named_in(record), *_showing(name, vnodes)])
-            found.append(Reservation(name, members, now_s, now_s + FOREVER_S))
+            found.append(PbsReservation(name, members, now_s, now_s + FOREVER_S))
             continue
         if end_s > now_s:
-            found.append(Reservation(name, members, begin_s, end_s))
+            found.append(PbsReservation(name, members, begin_s, end_s))
     return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), odd
 
 
@@ -83,12 +83,14 @@ def _end_s(record: Record, begin_s: int) -> int:
     return time_s(end) if end else begin_s + parse_duration_s(text_of(record, "reserve_duration"))
 
 
-def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, until_s: int) -> tuple[Reservation, ...]:
+def conflicting_reservations(
+    reservations: Iterable[PbsReservation], now_s: int, until_s: int
+) -> tuple[PbsReservation, ...]:
     """Return the reservations that begin before `until_s`."""
     return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
 
 
-def outages(reservations: Iterable[Reservation]) -> Iterable[Outage]:
+def outages(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
     """Return the reservations as outages to show to users."""
     for each in reservations:
         rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)

@@ -15,10 +15,10 @@ from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import job_of, walltime_of
 from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, amount, time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkRequest, placement_of
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, placement_of
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
 
 RUNNING = frozenset("REU")
 """States of jobs with vnodes: running, exiting, suspended by keyboard activity.
@@ -54,7 +54,7 @@ def running_jobs(
             if before is not None and each.job.request != before.request and state != "S":
                 amounts = amounts_on(text_of(record, "exec_vnode"), machine)
                 otherwise[number] = describe_allocation(amounts, machine)
-        except (*UNREADABLE, NotModelled):
+        except (*UNREADABLE, JobNotModelled):
             each = RunningJob(_unreadable(record, number, machine), now_s, ())
         known[number] = each.job if state != "S" or before is None else before
         kept = tuple((node, units) for node, units in each.placement if usable[node])
@@ -78,7 +78,7 @@ def _running(record: Record, number: int, machine: VnodeTable, before: Job | Non
             return RunningJob(before if same else replace(before, walltime_s=walltime_s), start_s, placement)
         exclusive = exclusive or before.request.exclusive
     request, placement = allocation_request(amounts, exclusive)
-    return RunningJob(job_of(record, number, ChunkRequest(request, ()), walltime_of(record)), start_s, placement)
+    return RunningJob(job_of(record, number, ChunkedRequest(request, ()), walltime_of(record)), start_s, placement)
 
 
 def amounts_on(exec_vnode: str, machine: VnodeTable) -> Amounts:

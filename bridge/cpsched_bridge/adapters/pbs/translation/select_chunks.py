@@ -23,10 +23,10 @@ import numpy as np
 
 from cpsched.feasibility import units_by_node
 from cpsched.model import BoolArray, IntArray, NodeSetPart, Request
-from cpsched.parsing.pbs_select import ChunkPlacement, parse_place, parse_select
+from cpsched.parsing.pbs_select import PbsPlaceDirective, parse_place, parse_select
 from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTable
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 
 SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
 """Resources of a chunk that no vnode has."""
@@ -35,7 +35,7 @@ _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class VnodeChunk:
     """Describe `count` equal chunks: the amounts they consume, and vnode properties."""
 
     count: int
@@ -49,7 +49,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupChoice:
+class VnodeGroupChoice:
     """Hold the groups of vnodes, of which a job may use any one."""
 
     groups: VnodeGroups
@@ -69,13 +69,13 @@ class GroupChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkRequest:
+class ChunkedRequest:
     """Hold a request and the chunks of one unit."""
 
     request: Request
     chunks: tuple[str, ...]
     """Amounts of each chunk of one unit, in PBS's syntax."""
-    choice: GroupChoice | None = None
+    choice: VnodeGroupChoice | None = None
     """Groups of a job with `group=`."""
 
     def may_be(self, request: Request, machine: VnodeTable) -> bool:
@@ -91,20 +91,20 @@ class ChunkRequest:
         return "+".join(where)
 
 
-def placement_of(text: str) -> ChunkPlacement:
-    """Parse `place`; raise `NotModelled` for values outside of PBS's manual."""
+def placement_of(text: str) -> PbsPlaceDirective:
+    """Parse `place`; raise `JobNotModelled` for values outside of PBS's manual."""
     found = parse_place(text)
     if found.unknown:
-        raise NotModelled(f"place={text[:60]}")
+        raise JobNotModelled(f"place={text[:60]}")
     return found
 
 
-def parse_chunks(select: str, machine: VnodeTable) -> list[Chunk]:
+def parse_chunks(select: str, machine: VnodeTable) -> list[VnodeChunk]:
     """Return the chunks of a `select`; merge equal neighbours.
 
-    Raise `NotModelled` or `ValueError`.
+    Raise `JobNotModelled` or `ValueError`.
     """
-    found: list[Chunk] = []
+    found: list[VnodeChunk] = []
     for part in parse_select(select):
         if not part.count:
             raise ValueError("a chunk that is wanted 0 times")
@@ -119,11 +119,11 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[Chunk]:
             elif machine.knows(name):
                 properties.append((name, value))
             else:
-                raise NotModelled(f"asks for {name}, which no vnode has")
-        chunk = Chunk(part.count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
+                raise JobNotModelled(f"asks for {name}, which no vnode has")
+        chunk = VnodeChunk(part.count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
         last = found[-1] if found else None
         if last is not None and (last.amounts, last.properties) == (chunk.amounts, chunk.properties):
-            found[-1] = Chunk(last.count + chunk.count, chunk.amounts, chunk.properties)
+            found[-1] = VnodeChunk(last.count + chunk.count, chunk.amounts, chunk.properties)
         else:
             found.append(chunk)
     if sum(chunk.count for chunk in found) > MOST_CHUNKS:
@@ -131,10 +131,11 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[Chunk]:
     return found
 
 
-def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArray, free: IntArray) -> ChunkRequest:
+def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArray, free: IntArray) -> ChunkedRequest:
     """Return a job's request on the `allowed` vnodes.
 
-    `free`, int64[N, R], determines the group of a job with `group=`. Raise `NotModelled`, or `ValueError` for malformed
+    `free`, int64[N, R], determines the group of a job with `group=`. Raise `JobNotModelled`, or `ValueError` for
+    malformed
     text.
     """
     chunks, how = parse_chunks(select, machine), placement_of(place)
@@ -144,15 +145,15 @@ def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArr
         mask &= machine.having(name, value)
         named.append(f"{name}={value}")
     if len({chunk.properties for chunk in chunks}) > 1:
-        raise NotModelled("chunks that are to be on vnodes of several kinds")
+        raise JobNotModelled("chunks that are to be on vnodes of several kinds")
     if not mask.any():
-        raise NotModelled(f"no vnode has {', '.join(named)}" if named else "no vnode is there for its queue")
+        raise JobNotModelled(f"no vnode has {', '.join(named)}" if named else "no vnode is there for its queue")
     count = sum(chunk.count for chunk in chunks)
     together = count > 1 and (how.arrangement == "pack" or len(chunks) > 1)
     if len(chunks) > 1 and how.arrangement in ("scatter", "vscatter"):
-        raise NotModelled(f"chunks of several kinds with place={how.arrangement}")
+        raise JobNotModelled(f"chunks of several kinds with place={how.arrangement}")
     if count > 1 and how.arrangement == "scatter" and not machine.one_vnode_per_host:
-        raise NotModelled("place=scatter where hosts have several vnodes")
+        raise JobNotModelled("place=scatter where hosts have several vnodes")
     exclusive = _exclusive(how, machine, mask)
     vectors = [(chunk.count, _vector(chunk, machine)) for chunk in chunks]
     parts = [NodeSetPart("resource", each) for each in named] or [NodeSetPart("partition", "its queue's")]
@@ -161,30 +162,32 @@ def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArr
         whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
         if not (machine.capacity[mask] >= whole).all(axis=1).any():
             what = "chunks of several kinds" if len(chunks) > 1 else "place=pack"
-            raise NotModelled(f"{what} that together fit onto no vnode")
+            raise JobNotModelled(f"{what} that together fit onto no vnode")
         words = tuple(chunk.words for chunk in chunks for _ in range(chunk.count))
-        return ChunkRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
+        return ChunkedRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
     per_unit = vectors[0][1]
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
-        raise NotModelled("a chunk that fits onto no vnode")
+        raise JobNotModelled("a chunk that fits onto no vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
-    found = ChunkRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
+    found = ChunkedRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
     return _in_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
 
 
 def _in_one_group(
-    found: ChunkRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
-) -> ChunkRequest:
+    found: ChunkedRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
+) -> ChunkedRequest:
     """Restrict a request to the vnodes of one group that can hold the job."""
     request, groups = found.request, machine.groups(resource)
-    choice = GroupChoice(groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask)
+    choice = VnodeGroupChoice(
+        groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask
+    )
     if not choice.holds.any():
         what = f"place=group={resource[:40]}"
-        raise NotModelled(what, f"{what}: no group of vnodes holds it")
+        raise JobNotModelled(what, f"{what}: no group of vnodes holds it")
     now = groups.sums(_room(request, free, machine, mask)) >= request.units
     group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
     node_set = machine.node_set(choice.members(group), NodeSetPart("resource", f"{resource}={groups.names[group]}"))
-    return ChunkRequest(replace(request, node_set=node_set), found.chunks, choice)
+    return ChunkedRequest(replace(request, node_set=node_set), found.chunks, choice)
 
 
 def chunks_fit(request: Request, free: IntArray, machine: VnodeTable) -> bool:
@@ -201,19 +204,19 @@ def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray
     return units
 
 
-def _vector(chunk: Chunk, machine: VnodeTable) -> tuple[int, ...]:
+def _vector(chunk: VnodeChunk, machine: VnodeTable) -> tuple[int, ...]:
     amounts = {name: math.ceil(amount(value, name in machine.sizes)) for name, value in chunk.amounts}
     return tuple(amounts.get(name, 0) for name in machine.resources)
 
 
-def _exclusive(how: ChunkPlacement, machine: VnodeTable, mask: BoolArray) -> bool:
+def _exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> bool:
     """Return whether the job has its vnodes alone, by `place` or their `sharing`."""
     found = {_alone(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:
-        raise NotModelled("vnodes that differ in whether they are shared")
+        raise JobNotModelled("vnodes that differ in whether they are shared")
     alone = found.pop()
     if alone == "host" and not machine.one_vnode_per_host:
-        raise NotModelled("whole hosts, which have several vnodes")
+        raise JobNotModelled("whole hosts, which have several vnodes")
     return bool(alone)
 
 

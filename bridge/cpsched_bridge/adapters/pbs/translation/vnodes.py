@@ -13,16 +13,16 @@ from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.pbs.pbs_records import (
     UNREADABLE_KEY,
+    PbsCustomResource,
     Record,
-    ResourceKind,
-    Unquoted,
-    Unreadable,
+    UnquotedValue,
+    UnreadablePbsObject,
     text_of,
     texts_of,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
 from cpsched_bridge.adapters.shared.node_table import NodeTable
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
 from cpsched_bridge.ports import Outage
 
 BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
@@ -83,7 +83,7 @@ class VnodeTable(NodeTable):
 
     @classmethod
     def of(
-        cls, vnodes: Mapping[str, Record], kinds: Mapping[str, ResourceKind], previous: VnodeTable | None = None
+        cls, vnodes: Mapping[str, Record], kinds: Mapping[str, PbsCustomResource], previous: VnodeTable | None = None
     ) -> VnodeTable:
         """Return a table, or `previous` if equal; raise `ValueError` without vnodes."""
         if not vnodes:
@@ -173,13 +173,13 @@ class VnodeTable(NodeTable):
         kept = np.array([each == name for each in self.queues])
         mask = kept if kept.any() else np.array([not each for each in self.queues])
         partition = text_of(queue, "partition")
-        if isinstance(partition, Unquoted):
-            raise NotModelled(f"partition {partition[:40]} of queue {name} is printed as a number, and not as text")
+        if isinstance(partition, UnquotedValue):
+            raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number, and not as text")
         found: BoolArray = mask & np.array([each == partition for each in self.partitions])
         return found
 
 
-def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[Unreadable]]:
+def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[UnreadablePbsObject]]:
     """Return the readable vnodes, and the unreadable ones with the reason."""
     found, odd = {}, []
     for name, vnode in vnodes.items():
@@ -189,7 +189,7 @@ def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], lis
             _ways(vnode), states_of(vnode), texts_of(vnode, "resources_available")
             texts_of(vnode, "resources_assigned")
         except UNREADABLE as error:
-            odd.append(Unreadable("vnode", name, str(error)))
+            odd.append(UnreadablePbsObject("vnode", name, str(error)))
         else:
             found[name] = vnode
     return found, odd
@@ -263,7 +263,7 @@ def _taken(assigned: Mapping[str, str], machine: VnodeTable) -> IntArray | None:
     return np.array([min(each, MOST_AMOUNT) for each in row], np.int64)
 
 
-def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[Unreadable]:
+def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[UnreadablePbsObject]:
     """Return vnodes that get no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
@@ -271,7 +271,7 @@ def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterab
             for resource in machine.resources:
                 _amount(texts_of(vnodes[name], "resources_assigned"), resource, machine.sizes)
         except UNREADABLE as error:
-            yield Unreadable("vnode", name, str(error))
+            yield UnreadablePbsObject("vnode", name, str(error))
 
 
 def outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int) -> Iterable[Outage]:

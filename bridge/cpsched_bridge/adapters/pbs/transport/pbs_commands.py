@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import JOB
 from cpsched_bridge.errors import CommandRefused
 
@@ -24,7 +24,7 @@ class PbsCommands:
     Each raises `CommandRefused` if PBS refused it, `BackendTimeout` if the result is unknown.
     """
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: PbsPrograms) -> None:
         self._programs = programs
 
     def run(self, job: str, placed: str, within_s: float) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, Unquoted, Value, all_of
+from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, all_of
 from cpsched_bridge.errors import BackendUnavailable
 
 USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
@@ -31,7 +31,7 @@ _BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
 
 
 @dataclass(slots=True)
-class Objects:
+class PbsJsonObjects:
     """Hold records by name, and the names of objects to query alone."""
 
     records: dict[str, Record] = field(default_factory=dict)
@@ -42,10 +42,14 @@ class _Pairs(list[tuple[str, Any]]):
     """Hold a JSON object with repeated keys."""
 
 
-_AS_PRINTED: dict[str, Any] = {"parse_int": Unquoted, "parse_float": Unquoted, "parse_constant": Unquoted}
+_AS_PRINTED: dict[str, Any] = {
+    "parse_int": UnquotedValue,
+    "parse_float": UnquotedValue,
+    "parse_constant": UnquotedValue,
+}
 
 
-def parse_objects(text: str, kind: str) -> Objects:
+def parse_objects(text: str, kind: str) -> PbsJsonObjects:
     """Return the objects of one kind in a program's output.
 
     `kind` is "Jobs", "nodes", "Queue" or "Server". Raise `BackendUnavailable` if the text is not PBS output.
@@ -56,7 +60,7 @@ def parse_objects(text: str, kind: str) -> Objects:
         return _salvaged(text, kind)
     if not isinstance(whole, _Pairs) or "pbs_server" not in dict(whole):
         raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
-    found = Objects()
+    found = PbsJsonObjects()
     for key, value in whole:
         if key == kind and isinstance(value, _Pairs):
             for name, each in value:
@@ -99,18 +103,18 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:
-        return Unquoted({True: "True", False: "False", None: ""}[value])
-    return Unquoted(str(value)[:200])
+        return UnquotedValue({True: "True", False: "False", None: ""}[value])
+    return UnquotedValue(str(value)[:200])
 
 
-def _salvaged(text: str, kind: str) -> Objects:
+def _salvaged(text: str, kind: str) -> PbsJsonObjects:
     """Return the objects of invalid JSON, each parsed alone."""
     head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
     if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
         raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
     if not text.rstrip().endswith("}"):
         raise BackendUnavailable(f"an answer of PBS's that ends early: ...{text[-40:]!r}")
-    found = Objects()
+    found = PbsJsonObjects()
     if head is None:
         return found
     body = text[head.end() :]
@@ -187,4 +191,4 @@ def _scalar(said: str) -> str | None:
         except ValueError:
             return said[1:-1]  # a stray backslash or inner quote: keep it
         return value if isinstance(value, str) else None
-    return Unquoted(said) if _BARE.fullmatch(said) else None
+    return UnquotedValue(said) if _BARE.fullmatch(said) else None

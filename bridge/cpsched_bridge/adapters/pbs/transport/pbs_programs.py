@@ -40,7 +40,7 @@ def interpret_exit(command: str, status: int, complaint: str) -> BackendError | 
     return CommandRefused(words) if _REFUSED.search(complaint) else BackendUnavailable(words)
 
 
-class Programs:
+class PbsPrograms:
     """Run programs of the folder `bin`, or of the path if it is empty.
 
     A query takes at most `within_s`.

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 from cpsched_bridge.adapters.pbs.pbs_records import (
     UNREADABLE_KEY,
-    PbsReading,
+    PbsCustomResource,
+    PbsRecords,
     Record,
-    ResourceKind,
-    Unquoted,
-    Unreadable,
+    UnquotedValue,
+    UnreadablePbsObject,
     is_text,
 )
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, PbsPrograms
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 
 JOBS = ("qstat", "-f", "-F", "json", "-t")
@@ -37,18 +37,18 @@ ALONE = 20
 JOB = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
-class PbsReader:
+class PbsStateReader:
     """Read PBS through `programs`.
 
     Jobs are read before vnodes, so that the free amounts include a start in between.
     """
 
-    def __init__(self, programs: Programs, clock: Clock = time.monotonic) -> None:
+    def __init__(self, programs: PbsPrograms, clock: Clock = time.monotonic) -> None:
         self._programs = programs
         self._clock = clock
-        self._kinds: tuple[float, Mapping[str, ResourceKind]] | None = None
+        self._kinds: tuple[float, Mapping[str, PbsCustomResource]] | None = None
 
-    def read(self) -> PbsReading:
+    def read(self) -> PbsRecords:
         """Return a complete reading; raise a `BackendError` if a part is missing."""
         until_s = time.monotonic() + self._programs.within_s
         asked = {"jobs": JOBS, "queues": QUEUES, "server": SERVER, "reservations": RESERVATIONS}
@@ -60,7 +60,7 @@ class PbsReader:
         jobs, unreadable = self._jobs(texts["jobs"], until_s)
         assert self._kinds is not None
         kinds = self._kinds[1]
-        return PbsReading(
+        return PbsRecords(
             now_s=int(time.time()),
             server=_server(texts["server"]),
             jobs=jobs,
@@ -71,7 +71,7 @@ class PbsReader:
             unreadable=unreadable,
         )
 
-    def _vnodes(self, kinds: Mapping[str, ResourceKind], until_s: float) -> dict[str, Record]:
+    def _vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
         """Return the vnodes with the exact texts of their resources."""
         found = _records(self._programs.query({"vnodes": VNODES}, until_s)["vnodes"], "nodes")
         unsure = {name: _unsure(record, kinds) for name, record in found.items()}
@@ -106,7 +106,7 @@ class PbsReader:
         found = parse_objects(self._programs.query({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
         return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}
 
-    def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[Unreadable, ...]]:
+    def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[UnreadablePbsObject, ...]]:
         """Return the jobs, and the objects whose name is not a job name."""
         found = parse_objects(text, "Jobs")
         odd = [name for name in found.records if not JOB.fullmatch(name)]
@@ -115,7 +115,7 @@ class PbsReader:
         for at, name in enumerate(sorted(found.doubtful - set(odd))):
             alone = self._alone(name, until_s) if at < ALONE else None
             found.records[name] = {UNREADABLE_KEY: NO_SENSE} if alone is None else alone
-        return found.records, tuple(Unreadable("job", name, "is no name of a job") for name in odd)
+        return found.records, tuple(UnreadablePbsObject("job", name, "is no name of a job") for name in odd)
 
     def _alone(self, name: str, until_s: float) -> Record | None:
         """Return a job queried alone; None if it is still unreadable."""
@@ -137,9 +137,9 @@ def _records(text: str, kind: str) -> dict[str, Record]:
     return found.records | {name: {UNREADABLE_KEY: NO_SENSE} for name in found.doubtful}
 
 
-def _unsure(vnode: Record, kinds: Mapping[str, ResourceKind]) -> list[tuple[str, str]]:
+def _unsure(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
     """Return (attribute, part) of a vnode's texts that PBS printed unquoted."""
-    attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), Unquoted)]
+    attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), UnquotedValue)]
     parts = vnode.get("resources_available")
     named = parts.items() if isinstance(parts, dict) else ()
     unquoted = [("resources_available", name) for name, value in named if not _is_quoted(value)]
@@ -147,7 +147,7 @@ def _unsure(vnode: Record, kinds: Mapping[str, ResourceKind]) -> list[tuple[str,
 
 
 def _is_quoted(value: str | tuple[str, ...]) -> bool:
-    return isinstance(value, str) and not isinstance(value, Unquoted)
+    return isinstance(value, str) and not isinstance(value, UnquotedValue)
 
 
 def _put(record: Record, attribute: str, part: str, text: str | None) -> None:

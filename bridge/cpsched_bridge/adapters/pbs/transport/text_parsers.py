@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, ResourceKind, all_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, PbsCustomResource, Record, all_of
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
@@ -39,22 +39,22 @@ def parse_reservations(text: str) -> dict[str, Record]:
     return found
 
 
-def parse_resources(text: str) -> dict[str, ResourceKind]:
+def parse_resources(text: str) -> dict[str, PbsCustomResource]:
     """Return the custom resources by name from `qmgr -c 'list resource'`."""
-    found: dict[str, ResourceKind] = {}
+    found: dict[str, PbsCustomResource] = {}
     name = ""
     for line in text.splitlines():
         head = _RESOURCE.fullmatch(line.strip())
         said = _ATTRIBUTE.fullmatch(line)
         if head is not None and not line[:1].isspace():
             name = head[1]
-            found[name] = ResourceKind("string")
+            found[name] = PbsCustomResource("string")
         elif said is not None and name in found:
             kind = found[name]
             if said[1] == "type":
-                found[name] = ResourceKind(said[2].strip(), kind.flags)
+                found[name] = PbsCustomResource(said[2].strip(), kind.flags)
             elif said[1] == "flag":
-                found[name] = ResourceKind(kind.type, said[2].strip())
+                found[name] = PbsCustomResource(kind.type, said[2].strip())
     return found
 
 

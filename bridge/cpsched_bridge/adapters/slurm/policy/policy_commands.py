@@ -34,21 +34,21 @@ NEEDED = ("config", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyOutput:
+class SitePolicyOutput:
     """What the commands printed, and for each missing answer the reason."""
 
     texts: Mapping[str, str]
     failures: Mapping[str, str]
 
 
-class PolicyQuery(Protocol):
+class SitePolicyQuery(Protocol):
     """A query whose commands run beside the cycle."""
 
     def start(self) -> None:
         """Start the commands unless they are running."""
         ...
 
-    def answer(self, wait: bool = False) -> PolicyOutput | None:
+    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
         """Return all answers once every command has ended, else None.
 
         With `wait`, wait for the commands until the deadline.
@@ -72,7 +72,7 @@ def _uncounted(command: Sequence[str]) -> float:
 
 
 @dataclass(slots=True)
-class PolicyCommands(PolicyQuery):
+class SitePolicyCommands(SitePolicyQuery):
     """Run Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = DEADLINE_S
@@ -97,7 +97,7 @@ class PolicyCommands(PolicyQuery):
         self._until_s = time.monotonic() + self.deadline_s + longer_s
 
     @override
-    def answer(self, wait: bool = False) -> PolicyOutput | None:
+    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
         if self._until_s is None:
             return None
         while True:
@@ -110,7 +110,7 @@ class PolicyCommands(PolicyQuery):
                     self._failures[name] = f"no answer in {self.deadline_s:g} s"
             if not self._running:
                 self._until_s = None
-                return PolicyOutput(dict(self._texts), dict(self._failures))
+                return SitePolicyOutput(dict(self._texts), dict(self._failures))
             if not wait:
                 return None
             time.sleep(0.02)

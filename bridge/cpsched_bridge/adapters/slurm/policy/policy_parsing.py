@@ -26,9 +26,9 @@ from cpsched.parsing.slurm_limits import (
     parse_tres,
     unsupported_limits,
 )
-from cpsched.site.accounts import NO_LIMITS, Accounts, Association, Qos, SiteLimits
-from cpsched.site.limit_checks import LimitUsage
-from cpsched.site.multifactor import PriorityRules, Weights
+from cpsched.site.accounts import NO_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.limit_checks import DecayedLimitUsage
+from cpsched.site.multifactor import PriorityPolicy, PriorityWeights
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _LONGEST = 80
@@ -55,7 +55,7 @@ QOS_FORMAT = (
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPolicy:
+class PartitionPriorityPolicy:
     """A partition's part in the order of jobs."""
 
     tier: int = 1
@@ -66,7 +66,7 @@ class PartitionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadablePolicy:
+class UnreadableSitePolicy:
     """The unusable objects of a site's policy; Slurm schedules the jobs concerned.
 
     - `associations`: by index; associations below one are unusable, too.
@@ -84,7 +84,7 @@ class UnreadablePolicy:
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
-    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimits) -> UnusableObject | None:
+    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimitPolicy) -> UnusableObject | None:
         """Return the unusable object that leaves a job to Slurm; None if there is none."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
@@ -95,7 +95,7 @@ class UnreadablePolicy:
         return found or next((self.associations[each] for each in above if each in self.associations), None)
 
 
-ALL_READABLE = UnreadablePolicy()
+ALL_READABLE = UnreadableSitePolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ class SitePolicySnapshot:
     - `trouble`: the unusable objects.
     """
 
-    site: SiteLimits = field(default_factory=SiteLimits)
-    rules: PriorityRules = field(default_factory=PriorityRules)
-    spent: LimitUsage = field(default_factory=LimitUsage)
+    site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
+    rules: PriorityPolicy = field(default_factory=PriorityPolicy)
+    spent: DecayedLimitUsage = field(default_factory=DecayedLimitUsage)
     fair_share: Mapping[int, float] = field(default_factory=dict)
-    partitions: Mapping[str, PartitionPolicy] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionPriorityPolicy] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
     period_s: int = 300
-    trouble: UnreadablePolicy = field(default_factory=lambda: ALL_READABLE)
+    trouble: UnreadableSitePolicy = field(default_factory=lambda: ALL_READABLE)
 
     @property
     def highest_factor(self) -> int:
@@ -123,7 +123,7 @@ class SitePolicySnapshot:
         return max((each.factor for each in self.partitions.values()), default=1)
 
 
-class UnreadableAnswer(CpschedError):
+class UnreadablePolicyOutput(CpschedError):
     """An answer that does not have the form of Slurm's commands."""
 
 
@@ -135,14 +135,14 @@ def parse_config(text: str) -> dict[str, str]:
         if match and match.group(1) in found:
             found[match.group(1)] = "" if match.group(2).strip() == "(null)" else match.group(2).strip()
     if not found["PriorityType"]:
-        raise UnreadableAnswer("scontrol show config: names no PriorityType")
+        raise UnreadablePolicyOutput("scontrol show config: names no PriorityType")
     return found
 
 
-def priority_rules_of(config: Mapping[str, str]) -> PriorityRules:
+def priority_rules_of(config: Mapping[str, str]) -> PriorityPolicy:
     """Return how jobs are ranked."""
     flags = parse_flags(config["PriorityFlags"])
-    weights = Weights(
+    weights = PriorityWeights(
         age=_number(config["PriorityWeightAge"]),
         fair_share=_number(config["PriorityWeightFairShare"] or config["PriorityWeightFairshare"]),
         job_size=_number(config["PriorityWeightJobSize"]),
@@ -159,7 +159,7 @@ def priority_rules_of(config: Mapping[str, str]) -> PriorityRules:
         raw_tres=has_flag(flags, "NO_NORMAL_TRES") or has_flag(flags, "NO_NORMAL_ALL"),
     )
     kind = config["PriorityType"].rpartition("/")[2]
-    return PriorityRules("basic" if kind == "basic" else "multifactor", weights, has_flag(flags, "ACCRUE_ALWAYS"))
+    return PriorityPolicy("basic" if kind == "basic" else "multifactor", weights, has_flag(flags, "ACCRUE_ALWAYS"))
 
 
 def _weights_of_tres(text: str) -> dict[str, float]:
@@ -169,7 +169,7 @@ def _weights_of_tres(text: str) -> dict[str, float]:
         try:
             found[name.lower()] = float(weight)
         except ValueError as error:
-            raise UnreadableAnswer(f"PriorityWeightTRES={text}: {part} has no weight") from error
+            raise UnreadablePolicyOutput(f"PriorityWeightTRES={text}: {part} has no weight") from error
     return found
 
 
@@ -177,9 +177,9 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, UnusableObject]]:
+def parse_partitions(text: str) -> tuple[dict[str, PartitionPriorityPolicy], dict[str, UnusableObject]]:
     """Return the partitions of `scontrol -o show partition`, and the unusable ones."""
-    found: dict[str, PartitionPolicy] = {}
+    found: dict[str, PartitionPriorityPolicy] = {}
     trouble: dict[str, UnusableObject] = {}
     for line in text.split("\n"):
         words = _pairs(line)
@@ -191,7 +191,7 @@ def parse_partitions(text: str) -> tuple[dict[str, PartitionPolicy], dict[str, U
             present = _present(words.get("TRES", ""))
         except InvalidValue as error:
             trouble[name] = _unusable("partition", name, error)
-        found[name] = PartitionPolicy(
+        found[name] = PartitionPriorityPolicy(
             _number(words.get("PriorityTier", "1")),
             _number(words.get("PriorityJobFactor", "1")),
             "" if qos in ("N/A", "(null)") else qos,
@@ -264,12 +264,12 @@ def _real(text: str, default: float) -> float:
 class _State:
     """The association manager's state."""
 
-    accounts: Accounts
+    accounts: AssociationTree
     ids: Mapping[int, int]
     """By Slurm's number of an association, its index."""
-    spent: LimitUsage
+    spent: DecayedLimitUsage
     unmodelled: tuple[str, ...]
-    trouble: UnreadablePolicy
+    trouble: UnreadableSitePolicy
 
 
 def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
@@ -281,7 +281,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
     rows = [_words(line) for line in lines if line.startswith("ClusterName=")]
     ordered, parents, lost = _parents_first(rows)
     if not ordered:
-        raise UnreadableAnswer("scontrol show assoc_mgr: shows no root account; is the bridge an operator?")
+        raise UnreadablePolicyOutput("scontrol show assoc_mgr: shows no root account; is the bridge an operator?")
     read = _Spending(limits_hold)
     associations = [
         _association(row, parent, read, at) for at, (row, parent) in enumerate(zip(ordered, parents, strict=True))
@@ -293,14 +293,14 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
             row = _words(line)
             name = _unnumbered(row["QOS"])
             read.of("qos", name, name, row)
-    accounts = Accounts(tuple(associations))
+    accounts = AssociationTree(tuple(associations))
     labels = [association.label for association in associations]
     return _State(
         accounts,
         {_number(row.get("ID", "")): at for at, row in enumerate(ordered)},
         read.spent(),
         tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)),
-        UnreadablePolicy(read.associations, {_key(row): _orphan(row) for row in lost}, read.qos),
+        UnreadableSitePolicy(read.associations, {_key(row): _orphan(row) for row in lost}, read.qos),
     )
 
 
@@ -328,12 +328,12 @@ class _Spending:
             found: dict[Any, UnusableObject] = self.associations if kind == "association" else self.qos
             found.setdefault(key, _unusable(kind, name, error))
 
-    def spent(self) -> LimitUsage:
+    def spent(self) -> DecayedLimitUsage:
         """Return the usage."""
         by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
         by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
         qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
-        return LimitUsage(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
+        return DecayedLimitUsage(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
 
 
 def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
@@ -419,18 +419,18 @@ def _wall_of(text: str) -> float:
 def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict[int, str]]:
     """Return fair-share factors by index of an association, and the unreadable ones.
 
-    The text is that of `sshare -a --json`, or of `-P -o ID,FairShare`. Raise `UnreadableAnswer` for any other.
+    The text is that of `sshare -a --json`, or of `-P -o ID,FairShare`. Raise `UnreadablePolicyOutput` for any other.
     """
     if text.lstrip().startswith("{"):
         try:
             rows = list(json.loads(text)["shares"]["shares"])
         except (ValueError, LookupError, TypeError) as error:
-            raise UnreadableAnswer(f"sshare --json: {type(error).__name__}: {error}") from error
+            raise UnreadablePolicyOutput(f"sshare --json: {type(error).__name__}: {error}") from error
         pairs = [_of_json(row) for row in rows]
     else:
         table = list(parse_pipe_table(text))
         if table and "FairShare" not in table[0]:
-            raise UnreadableAnswer("sshare: has no column FairShare")
+            raise UnreadablePolicyOutput("sshare: has no column FairShare")
         pairs = [(_number(row["ID"].strip()), row["FairShare"]) for row in table if row.get("FairShare")]
     found: dict[int, float] = {}
     lost: dict[int, str] = {}
@@ -472,21 +472,24 @@ ANSWERS = ("config", "partitions", "state", "qos", "shares")
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     """Return the policy in these texts, by the names of `ANSWERS`.
 
-    Raise `UnreadableAnswer` or `InvalidValue`. Without accounting (no text for `state`) there are no limits and no
+    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no text for `state`) there are no limits and
+    no
     shares.
     """
     config = parse_config(texts["config"])
     partitions, odd_partitions = parse_partitions(texts["partitions"])
     period_s = 60 * (parse_minutes(config["PriorityCalcPeriod"]) or 5)
     if not texts.get("state"):
-        trouble = UnreadablePolicy(partitions=odd_partitions)
-        site = SiteLimits(limits_hold=False)
-        return SitePolicySnapshot(site, priority_rules_of(config), LimitUsage(), {}, partitions, (), period_s, trouble)
+        trouble = UnreadableSitePolicy(partitions=odd_partitions)
+        site = SiteLimitPolicy(limits_hold=False)
+        return SitePolicySnapshot(
+            site, priority_rules_of(config), DecayedLimitUsage(), {}, partitions, (), period_s, trouble
+        )
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
     state = parse_assoc_mgr(texts["state"], limits_hold)
     qos, unknown, odd_qos = parse_qos(texts.get("qos", ""), limits_hold)
-    site = SiteLimits(
+    site = SiteLimitPolicy(
         accounts=state.accounts,
         qos=qos,
         partition_qos={name: each.qos for name, each in partitions.items() if each.qos},
@@ -500,7 +503,9 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
         for at, word in odd_shares.items()
         if rows[at].user
     } | dict(state.trouble.associations)
-    trouble = UnreadablePolicy(associations, state.trouble.orphans, {**odd_qos, **state.trouble.qos}, odd_partitions)
+    trouble = UnreadableSitePolicy(
+        associations, state.trouble.orphans, {**odd_qos, **state.trouble.qos}, odd_partitions
+    )
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
     return SitePolicySnapshot(
         site, priority_rules_of(config), state.spent, fair_share, partitions, odd, period_s, trouble

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import CpschedError, exception_message
-from cpsched_bridge.adapters.slurm.policy.policy_commands import NEEDED, PolicyOutput, PolicyQuery
+from cpsched_bridge.adapters.slurm.policy.policy_commands import NEEDED, SitePolicyOutput, SitePolicyQuery
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
 
 LONGEST_PERIOD_S = 300.0
@@ -16,13 +16,13 @@ RETRY_S = 30.0
 
 
 @dataclass(slots=True)
-class PolicyReader:
+class SitePolicyReader:
     """Keep the last snapshot of a site's policy, renewed every `PriorityCalcPeriod`.
 
     A failed reading keeps the last snapshot. Each failure and each recovery is reported once.
     """
 
-    asking: PolicyQuery
+    asking: SitePolicyQuery
     clock: Callable[[], float]
     """A monotonic clock in seconds."""
     picture: SitePolicySnapshot | None = None
@@ -57,7 +57,7 @@ class PolicyReader:
         self._asked = False
         return self._take(found)
 
-    def _take(self, found: PolicyOutput) -> list[str]:
+    def _take(self, found: SitePolicyOutput) -> list[str]:
         """Create a new snapshot; the previous answer replaces a missing one."""
         failures = dict(found.failures)
         texts = self._texts | dict(found.texts)

@@ -9,26 +9,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.model import Job
-from cpsched.site.admission import QueueLimits
-from cpsched.site.limit_checks import JobLimits, LimitSubject, LimitTable
+from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.limit_checks import JobLimitAttributes, JobLimitChecks, JobLimitTable
 from cpsched.site.multifactor import (
-    FactorPoints,
-    MachineSize,
+    ClusterSize,
     PriorityInputs,
+    WeightedPriorityFactors,
     age_start_s,
     basic_priorities,
     normalized_priority,
     priority_points,
     tres_points,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.ports import Observation, PendingJob
 
 COUNTED = slurm_states.OCCUPYING - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
 """States in which Slurm counts a job against its limits, until the job ends, even if its nodes are not free yet."""
-_PLAIN = PartitionPolicy()
+_PLAIN = PartitionPriorityPolicy()
 
 
 def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
@@ -43,7 +43,7 @@ def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[s
 
 
 @dataclass(slots=True)
-class EligibleSince:
+class EligibleTimes:
     """Record when the dependencies of jobs were met: their age starts then."""
 
     _waiting: set[int] = field(default_factory=set)
@@ -69,7 +69,7 @@ class EligibleSince:
         return self._free_since_s.get(number, 0)
 
 
-def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: EligibleSince) -> int:
+def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: EligibleTimes) -> int:
     """Return when a job's age starts.
 
     That is Slurm's own time if it has one, else the time from which an unheld job would accrue age.
@@ -84,8 +84,8 @@ def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: Eligib
 
 
 def priority_points_of(
-    records: Sequence[Record], picture: SitePolicySnapshot, machine: MachineSize, now_s: int, accrued_s: Sequence[int]
-) -> FactorPoints:
+    records: Sequence[Record], picture: SitePolicySnapshot, machine: ClusterSize, now_s: int, accrued_s: Sequence[int]
+) -> WeightedPriorityFactors:
     """Return what each factor adds to the priority of each job."""
     site, weights = picture.site, picture.rules.weights
     rows = []
@@ -127,9 +127,11 @@ def priority_points_of(
     return priority_points(jobs, weights, machine, now_s)
 
 
-def limit_subject_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> LimitSubject:
+def limit_subject_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
     """Return the part of a job that limits apply to."""
-    return LimitSubject(job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min)
+    return JobLimitAttributes(
+        job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min
+    )
 
 
 A_CYCLE = 250
@@ -145,15 +147,15 @@ class RankedJobs:
     """
 
     picture: SitePolicySnapshot
-    book: LimitTable
+    book: JobLimitTable
     known: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
-    standings: dict[int, JobLimits] = field(default_factory=dict)
-    running: dict[int, JobLimits] = field(default_factory=dict)
+    standings: dict[int, JobLimitChecks] = field(default_factory=dict)
+    running: dict[int, JobLimitChecks] = field(default_factory=dict)
 
     @classmethod
     def by(cls, picture: SitePolicySnapshot) -> RankedJobs:
         """Return an empty ranking by this snapshot."""
-        return cls(picture, LimitTable(picture.site, picture.spent))
+        return cls(picture, JobLimitTable(picture.site, picture.spent))
 
     def stale(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
         """Return the new and the changed jobs."""
@@ -166,7 +168,7 @@ class RankedJobs:
             del self.known[number]
             self.standings.pop(number, None)
 
-    def rank(self, around: RankingInput, stale: Sequence[PendingJob]) -> None:
+    def rank(self, around: PriorityRankingInput, stale: Sequence[PendingJob]) -> None:
         """Rank these jobs."""
         if not stale:
             return
@@ -179,7 +181,9 @@ class RankedJobs:
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
             self.standings[job.id] = self.book.limits_of(limit_subject_of(record, job, tres, -(-job.walltime_s // 60)))
 
-    def _priorities(self, around: RankingInput, stale: Sequence[PendingJob], records: Sequence[Record]) -> list[int]:
+    def _priorities(
+        self, around: PriorityRankingInput, stale: Sequence[PendingJob], records: Sequence[Record]
+    ) -> list[int]:
         if self.picture.rules.kind == "basic":
             nices = [int(around.by_number[each.job.id].get("nice") or 0) for each in around.pending]
             numbers = [each.job.id for each in around.pending]
@@ -210,18 +214,18 @@ class RankedJobs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RankingInput:
+class PriorityRankingInput:
     """The input of a ranking: the queue, its records by number, machine and time."""
 
     pending: Sequence[PendingJob]
     by_number: Mapping[int, Record]
-    machine: MachineSize
+    machine: ClusterSize
     now_s: int
-    clearances: EligibleSince
+    clearances: EligibleTimes
 
 
 @dataclass(slots=True)
-class PriorityRanking:
+class PriorityRanker:
     """Rank the jobs of each observation.
 
     As in Slurm, a job is ranked when it is first seen, and all jobs are ranked again every `period_s`, or when the
@@ -229,7 +233,7 @@ class PriorityRanking:
     complete.
     """
 
-    clearances: EligibleSince = field(default_factory=EligibleSince)
+    clearances: EligibleTimes = field(default_factory=EligibleTimes)
     _now: RankedJobs = field(default_factory=lambda: RankedJobs.by(SitePolicySnapshot()))
     _next: RankedJobs | None = None
     _due_s: int = 0
@@ -241,12 +245,12 @@ class PriorityRanking:
         else:
             self._now = RankedJobs.by(picture)
 
-    def applied(self, seen: Observation, records: Sequence[Record], machine: MachineSize) -> Observation:
+    def applied(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
         """Return the observation with ranked jobs and the use of the limits."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.note(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.numbers_of(record)}
-        around = RankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
+        around = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
                 self._next = RankedJobs.by(self._now.picture)
@@ -258,9 +262,9 @@ class PriorityRanking:
             now.keep({each.job.id for each in seen.pending})
         pending = tuple([now.known[each.job.id][1] for each in seen.pending])
         used = now.used(records, seen.now_s)
-        return dataclasses.replace(seen, pending=pending, limits=QueueLimits(now.standings, used))
+        return dataclasses.replace(seen, pending=pending, limits=QueueLimitStatus(now.standings, used))
 
-    def _work_in(self, around: RankingInput) -> None:
+    def _work_in(self, around: PriorityRankingInput) -> None:
         """Rank more jobs for the next ranking, which is used once it is complete."""
         if self._next is None:
             return
@@ -270,7 +274,7 @@ class PriorityRanking:
             self._now, self._next = self._next, None
 
 
-def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int]:
+def _tres_asked(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
     """Return what the job will hold: with exclusive nodes, all of their processors."""
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:
@@ -278,10 +282,10 @@ def _tres_asked(record: Record, job: Job, machine: MachineSize) -> dict[str, int
     return tres
 
 
-def _running_claimant(record: Record, now_s: int) -> LimitSubject:
+def _running_claimant(record: Record, now_s: int) -> JobLimitAttributes:
     """Return the subject of a running job; with `now_s`, for its remaining time."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])
     account, partition, qos = (record[name] or "" for name in ("account", "partition", "qos"))
-    return LimitSubject(user, account, partition, qos, tuple(sorted(tres.items())), left_min)
+    return JobLimitAttributes(user, account, partition, qos, tuple(sorted(tres.items())), left_min)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import escape_controls
-from cpsched.site.multifactor import FactorPoints, MachineSize
+from cpsched.site.multifactor import ClusterSize, WeightedPriorityFactors
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleSince, age_start_of, priority_points_of
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, age_start_of, priority_points_of
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 
@@ -86,7 +86,7 @@ def compare_with_sprio(
     shown: Mapping[int, Mapping[str, float]],
     records: Sequence[Record],
     picture: SitePolicySnapshot,
-    machine: MachineSize,
+    machine: ClusterSize,
     now_s: int,
 ) -> SprioComparison:
     """Compare the jobs that `sprio` shows.
@@ -99,7 +99,7 @@ def compare_with_sprio(
         if record["state"] == slurm_states.PENDING and record["priority"] and record["id"] in shown
         and "," not in (record["partition"] or "")
     ]  # fmt: skip
-    accrued = [age_start_of(record, picture, EligibleSince()) for record in jobs]
+    accrued = [age_start_of(record, picture, EligibleTimes()) for record in jobs]
     found = priority_points_of(jobs, picture, machine, now_s, accrued) if jobs else None
     if found is None or picture.rules.kind == "basic":
         return SprioComparison(0, ())
@@ -114,7 +114,9 @@ def compare_with_sprio(
     return SprioComparison(len(jobs), tuple(different))
 
 
-def _difference(number: int, found: FactorPoints, at: int, here: int, slurm: Mapping[str, float]) -> PriorityDifference:
+def _difference(
+    number: int, found: WeightedPriorityFactors, at: int, here: int, slurm: Mapping[str, float]
+) -> PriorityDifference:
     mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}
     factor = max(mine, key=lambda name: abs(mine[name] - slurm[name]))
     return PriorityDifference(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states, task_ranges
 
 BLOCKS = frozenset({"", "None", "Priority", "Resources"})
@@ -19,7 +19,7 @@ _NO_NODES: frozenset[str] = frozenset()
 
 
 def boosts(
-    starts: Mapping[int, tuple[Record, int]], seen: ClusterRecords, picture: SitePolicySnapshot, most: int
+    starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, picture: SitePolicySnapshot, most: int
 ) -> dict[int, int]:
     """Return the points of each start, at most `most`; none if that is too few.
 
@@ -61,4 +61,4 @@ def _blocks(record: Record) -> bool:
 
 
 def _tier(partition: str, picture: SitePolicySnapshot) -> int:
-    return picture.partitions.get(partition, PartitionPolicy()).tier
+    return picture.partitions.get(partition, PartitionPriorityPolicy()).tier

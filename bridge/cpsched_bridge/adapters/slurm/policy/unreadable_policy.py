@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, UnusableObject
 
@@ -32,7 +32,7 @@ def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> O
 def _left(pending: PendingJob, why: UnusableObject) -> UnmanagedJob:
     return UnmanagedJob(
         pending.job.id,
-        NotModelled(f"{why.kind} {why.name}", str(why)).reason,
+        JobNotModelled(f"{why.kind} {why.name}", str(why)).reason,
         pending.label,
         pending.job.user,
         held_for_us=pending.hold is Hold.PLUGIN,

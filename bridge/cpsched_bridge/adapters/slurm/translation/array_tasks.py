@@ -41,7 +41,7 @@ def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
 
 
 @dataclass(slots=True)
-class TaskLimits:
+class ArrayTaskLimits:
     """Remember each array's limit of running tasks.
 
     Only the record of the waiting tasks has it.

@@ -18,7 +18,7 @@ NOWHERE = "None assigned"
 
 
 @dataclass(slots=True)
-class EndedJobTracker:
+class ReportedEndedJobs:
     """Remember which ended jobs were reported."""
 
     _told: set[tuple[int, int]] = field(default_factory=set)

@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 
 @dataclass(slots=True)
-class FreeCapacity:
+class FreeNodeCapacity:
     """The nodes of a machine and their free amounts, int64[N, R]."""
 
     machine: SlurmNodeTable
@@ -43,7 +43,7 @@ def units_on(request: Request, free: IntArray, machine: SlurmNodeTable) -> IntAr
 
 
 @dataclass(slots=True)
-class WakeableCapacity:
+class WakeableNodeCapacity:
     """The free amounts on nodes that are up or asleep, int64[N, R].
 
     Jobs for which Slurm is waking nodes are subtracted.

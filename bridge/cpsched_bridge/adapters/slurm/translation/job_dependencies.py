@@ -52,7 +52,7 @@ KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
 
 
 @dataclass(slots=True)
-class DependencyTargets:
+class JobDependencyTargets:
     """The jobs of one reading that others may depend on."""
 
     jobs: Sequence[Record]

@@ -14,10 +14,10 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import tres_gres
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, Reservation
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, SlurmReservation
 
 
-def available(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
+def available(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
     """Return the nodes that accept jobs now, bool[N].
 
     They are up, responding, not drained, and not reserved as a whole.
@@ -25,7 +25,7 @@ def available(nodes: Sequence[Record], reservations: Iterable[Reservation], now_
     return _in_state(nodes, slurm_states.node_takes_jobs, reservations, now_s)
 
 
-def asleep(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: int) -> BoolArray:
+def asleep(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
     """Return the nodes that Slurm wakes to start a job, bool[N].
 
     Nodes that are reserved as a whole are excluded.
@@ -34,7 +34,7 @@ def asleep(nodes: Sequence[Record], reservations: Iterable[Reservation], now_s: 
 
 
 def _in_state(
-    nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[Reservation], now_s: int
+    nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[SlurmReservation], now_s: int
 ) -> BoolArray:
     """Return the nodes in a fitting state and not reserved as a whole, bool[N].
 
@@ -51,7 +51,10 @@ def _in_state(
 
 
 def reserved_now(
-    machine: SlurmNodeTable, reservations: Iterable[Reservation], inside: Mapping[str, Sequence[RunningJob]], now_s: int
+    machine: SlurmNodeTable,
+    reservations: Iterable[SlurmReservation],
+    inside: Mapping[str, Sequence[RunningJob]],
+    now_s: int,
 ) -> IntArray:
     """Return what active reservations hold beyond their own jobs' use, int64[N, R].
 
@@ -65,7 +68,7 @@ def reserved_now(
 
 
 def future_core_reservations(
-    machine: SlurmNodeTable, reservations: Sequence[Reservation], running: Sequence[RunningJob], now_s: int
+    machine: SlurmNodeTable, reservations: Sequence[SlurmReservation], running: Sequence[RunningJob], now_s: int
 ) -> tuple[FutureCoreReservation, ...]:
     """Return future reservations of parts of nodes, with what each leaves free."""
     found = []

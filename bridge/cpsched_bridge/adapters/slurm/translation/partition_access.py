@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from cpsched.errors import abbreviate, escape_controls
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 
 _SHOWN = 5
 """Maximum number of names of a list in a reason."""
@@ -26,7 +26,7 @@ _BY_TREE = (23, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class AccessContext:
+class PartitionAccessContext:
     """Facts besides a job's and a partition's own records.
 
     - `accounts_count`: whether the controller checks accounts; None if unknown.
@@ -42,7 +42,7 @@ class AccessContext:
 
 
 def accounts_checked(config: Record) -> tuple[bool | None, bool]:
-    """Return `AccessContext.accounts_count` and `.by_tree` of a configuration."""
+    """Return `PartitionAccessContext.accounts_count` and `.by_tree` of a configuration."""
     version, enforced = _version(config.get("version")), config.get("accounting_storage_enforce")
     if version is not None and version < _BY_TREE:
         return True, False
@@ -57,7 +57,9 @@ def _version(text: object) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else None
 
 
-def access_denied_reason(record: Record, partition: Partition, doors: AccessContext) -> PendingReason | None:
+def access_denied_reason(
+    record: Record, partition: SlurmPartition, doors: PartitionAccessContext
+) -> PendingReason | None:
     """Return why a job may not use its partition; None if it may, or if unknown.
 
     The reason starts with Slurm's name for it.
@@ -69,7 +71,7 @@ def access_denied_reason(record: Record, partition: Partition, doors: AccessCont
     )
 
 
-def _by_qos(qos: str, partition: Partition) -> PendingReason | None:
+def _by_qos(qos: str, partition: SlurmPartition) -> PendingReason | None:
     if not qos:
         return None
     if partition.allowed_qos is not None:
@@ -78,7 +80,7 @@ def _by_qos(qos: str, partition: Partition) -> PendingReason | None:
     return _told("QOSNotAllowed", partition, "denies QOS", [qos]) if qos.lower() in partition.denied_qos else None
 
 
-def _by_account(account: str, partition: Partition, doors: AccessContext) -> PendingReason | None:
+def _by_account(account: str, partition: SlurmPartition, doors: PartitionAccessContext) -> PendingReason | None:
     if not account or not doors.accounts_count:
         return None
     line = list(_upwards(account.lower(), doors))
@@ -91,7 +93,7 @@ def _by_account(account: str, partition: Partition, doors: AccessContext) -> Pen
     return _told("AccountNotAllowed", partition, "denies account", denied) if denied else None
 
 
-def _upwards(account: str, doors: AccessContext) -> Iterator[str]:
+def _upwards(account: str, doors: PartitionAccessContext) -> Iterator[str]:
     """Yield the account and, if parents count, those above it."""
     return _climb(account, doors.above if doors.by_tree and doors.above is not None else {})
 
@@ -104,12 +106,12 @@ def _climb(account: str, above: Mapping[str, str]) -> Iterator[str]:
         account = above.get(account, "")
 
 
-def account_ancestors(account: str, doors: AccessContext) -> list[str]:
+def account_ancestors(account: str, doors: PartitionAccessContext) -> list[str]:
     """Return the account and its known parents, in lower case."""
     return list(_climb(account.lower(), doors.above or {}))
 
 
-def _by_group(record: Record, partition: Partition, doors: AccessContext) -> PendingReason | None:
+def _by_group(record: Record, partition: SlurmPartition, doors: PartitionAccessContext) -> PendingReason | None:
     user = str(record["user_name"] or "")
     if partition.allowed_groups is None or record["user_id"] == 0 or user not in doors.outside:
         return None
@@ -118,7 +120,7 @@ def _by_group(record: Record, partition: Partition, doors: AccessContext) -> Pen
     return _told("AccountNotAllowed", partition, "takes groups", partition.allowed_groups, f"user {user}")
 
 
-def _told(name: str, partition: Partition, rule: str, names: Collection[str], other: str = "") -> PendingReason:
+def _told(name: str, partition: SlurmPartition, rule: str, names: Collection[str], other: str = "") -> PendingReason:
     listed = abbreviate(sorted(names), _SHOWN)
     what = escape_controls(f"partition {partition.name} {rule} {listed or 'none'}" + (other and f", not {other}"))
     return PendingReason(PendingCode.CLUSTER, (name, what))

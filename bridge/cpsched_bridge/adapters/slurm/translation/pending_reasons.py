@@ -23,7 +23,7 @@ from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason
 
 
-class ReasonSubject(NamedTuple):
+class PendingReasonSubject(NamedTuple):
     """A pending job with the fields that identify its groups."""
 
     label: str
@@ -32,50 +32,50 @@ class ReasonSubject(NamedTuple):
     """The key of similar jobs."""
 
 
-Group = Callable[[ReasonSubject], BackoffKey]
+Group = Callable[[PendingReasonSubject], BackoffKey]
 """Returns the key of a group of the job."""
 
 
-def of_job(job: ReasonSubject) -> BackoffKey:
+def of_job(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the job alone."""
     return BackoffKey("job", (job.label,))
 
 
-def of_array(job: ReasonSubject) -> BackoffKey:
+def of_array(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the job's array."""
     return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else of_job(job)
 
 
-def of_equivalence_class(job: ReasonSubject) -> BackoffKey:
+def of_equivalence_class(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of jobs with the same user, account, partition, QOS and request."""
     return job.alike
 
 
-def of_association(job: ReasonSubject) -> BackoffKey:
+def of_association(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user in an account."""
     return BackoffKey("association", (_user(job), _text(job, "account")))
 
 
-def of_qos(job: ReasonSubject) -> BackoffKey:
+def of_qos(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user's jobs in the QOS."""
     return BackoffKey("qos", (_text(job, "qos"), _user(job)))
 
 
-def of_partition(job: ReasonSubject) -> BackoffKey:
+def of_partition(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user's jobs in the partition."""
     return BackoffKey("partition", (_text(job, "partition"), _user(job)))
 
 
-def of_access(job: ReasonSubject) -> BackoffKey:
+def of_access(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user's jobs with the same partition, account and QOS."""
     return BackoffKey("access", (_text(job, "partition"), _user(job), _text(job, "account"), _text(job, "qos")))
 
 
-def _text(job: ReasonSubject, field: str) -> str:
+def _text(job: PendingReasonSubject, field: str) -> str:
     return job.record[field] or ""
 
 
-def _user(job: ReasonSubject) -> str:
+def _user(job: PendingReasonSubject) -> str:
     return job.record["user_name"] or str(job.record["user_id"])
 
 
@@ -83,7 +83,7 @@ GROUPS: tuple[Group, ...] = (of_job, of_array, of_equivalence_class, of_associat
 
 
 @dataclass(frozen=True, slots=True)
-class ReasonMeaning:
+class PendingReasonMeaning:
     """What a reason means for a job that was released and does not run.
 
     - `scope`: what the reason concerns, as text.
@@ -106,50 +106,50 @@ class ReasonMeaning:
 
 _HELD_AGAIN = "Held again at once, no failure;"
 
-JOB = ReasonMeaning("the job", of_job, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
-MOMENT = ReasonMeaning(
+JOB = PendingReasonMeaning("the job", of_job, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
+MOMENT = PendingReasonMeaning(
     "the job", of_job, "The same, if it lasts until the start's time is up: it may pass.", transient=True
 )
-LIKES = ReasonMeaning(
+LIKES = PendingReasonMeaning(
     "the job and its like", of_equivalence_class, f"{_HELD_AGAIN} one of its like is tried after 2, 4, ... 120 s."
 )
-ACCESS = ReasonMeaning(
+ACCESS = PendingReasonMeaning(
     "its user, with this account and QOS, in the partition", of_access,
     f"{_HELD_AGAIN} one of these jobs is tried after 2, 4, ... 120 s.",
 )  # fmt: skip
-PARTITION = ReasonMeaning(
+PARTITION = PendingReasonMeaning(
     "the partition",
     of_partition,
     f"{_HELD_AGAIN} one job of each user of the partition is tried after 2, 4, ... 120 s.",
 )
 _LIMIT = f"{_HELD_AGAIN} one of theirs is tried after 2, 4, ... 120 s, and one more at each end of one of theirs."
-ARRAY = ReasonMeaning("the array", of_array, _LIMIT, clears_on_end=True)
-ASSOCIATION = ReasonMeaning("its user in its account", of_association, _LIMIT, clears_on_end=True)
-QOS = ReasonMeaning("its user in its QOS", of_qos, _LIMIT, clears_on_end=True)
-ORDER = ReasonMeaning(
+ARRAY = PendingReasonMeaning("the array", of_array, _LIMIT, clears_on_end=True)
+ASSOCIATION = PendingReasonMeaning("its user in its account", of_association, _LIMIT, clears_on_end=True)
+QOS = PendingReasonMeaning("its user in its QOS", of_qos, _LIMIT, clears_on_end=True)
+ORDER = PendingReasonMeaning(
     "nobody: other jobs go first", None,
     "The start has its time, and then counts as a failed one of this job alone.", lower_priority=True,
 )  # fmt: skip
-NODES = ReasonMeaning(
+NODES = PendingReasonMeaning(
     "the chosen nodes", None,
     "The start has its time, and then counts as a failed one of the job and its like, unless its nodes are taken.",
 )  # fmt: skip
-REFUSED = ReasonMeaning(
+REFUSED = PendingReasonMeaning(
     "the chosen nodes", None,
     "Held again at once: a failed start of the job and its like, unless its nodes are taken.", refused=True,
 )  # fmt: skip
-EVERYBODY = ReasonMeaning(
+EVERYBODY = PendingReasonMeaning(
     "everybody: Slurm itself", None,
     "The start has its time, and then counts as a failed one of the job and its like. Where starts of several users "
     "fail so, and none of theirs come true, the bridge stands down.",
 )  # fmt: skip
-HELD = ReasonMeaning(
+HELD = PendingReasonMeaning(
     "whoever holds the job", None, "The hold counts, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
 )
-RAN = ReasonMeaning("nobody: said of jobs that ran", None, "Not expected of a job that waits; as of everybody.")
-UNKNOWN = ReasonMeaning("nobody knows: a name that is not in this table", None, "As of everybody.")
+RAN = PendingReasonMeaning("nobody: said of jobs that ran", None, "Not expected of a job that waits; as of everybody.")
+UNKNOWN = PendingReasonMeaning("nobody knows: a name that is not in this table", None, "As of everybody.")
 
-_NAMES: tuple[tuple[ReasonMeaning, str], ...] = (
+_NAMES: tuple[tuple[PendingReasonMeaning, str], ...] = (
     (JOB, """
      BurstBufferOperation BurstBufferResources BurstBufferStageIn DeadLine DependencyNeverSatisfied JobHoldMaxRequeue
      Reservation ReservationDeleted ReservationInvalid"""),
@@ -208,13 +208,13 @@ _NAMES: tuple[tuple[ReasonMeaning, str], ...] = (
     (RAN, "InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"),
 )  # fmt: skip
 
-REASONS: dict[str, ReasonMeaning] = {
+REASONS: dict[str, PendingReasonMeaning] = {
     **{name: meaning for meaning, names in _NAMES for name in names.split()},
     **dict.fromkeys(sorted(LAUNCH_FAILED), JOB),
 }
 """Every reason that Slurm can show, by name; for failed launches Slurm shows a sentence."""
 
-FAMILIES: tuple[tuple[str, ReasonMeaning], ...] = (
+FAMILIES: tuple[tuple[str, PendingReasonMeaning], ...] = (
     (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", LIKES),
     (r"Assoc\w+", ASSOCIATION),
     (r"(QOS|Max)\w+", QOS),
@@ -251,7 +251,7 @@ def reason_name(reason: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def meaning_of(reason: str) -> ReasonMeaning:
+def meaning_of(reason: str) -> PendingReasonMeaning:
     """Return the meaning of a reason as Slurm shows it."""
     name = reason_name(reason)
     if name in REASONS:
@@ -259,7 +259,7 @@ def meaning_of(reason: str) -> ReasonMeaning:
     return next((meaning for pattern, meaning in FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
 
 
-def pending_reason_of(job: ReasonSubject) -> ClusterReason | None:
+def pending_reason_of(job: PendingReasonSubject) -> ClusterReason | None:
     """Return the reason of a pending job if it concerns the job or its user's jobs."""
     reason = job.record["state_reason"] or ""
     meaning = meaning_of(reason)
@@ -268,6 +268,6 @@ def pending_reason_of(job: ReasonSubject) -> ClusterReason | None:
     return ClusterReason(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
 
 
-def groups_of(job: ReasonSubject) -> tuple[BackoffKey, ...]:
+def groups_of(job: PendingReasonSubject) -> tuple[BackoffKey, ...]:
     """Return every group that a reason of this job may concern, each once."""
     return tuple(dict.fromkeys(group(job) for group in GROUPS))

@@ -1,7 +1,7 @@
 """Translate a Slurm record into a `Job`, as requested or as allocated.
 
 - `pending_job` reads a record of the queue. A start must match its decision exactly, node by node. So it raises
-  `NotModelled` for a request that cannot be sent to Slurm exactly.
+  `JobNotModelled` for a request that cannot be sent to Slurm exactly.
 - `placed_job` reads a record that has or had nodes: of a running job, an ended one, or one of the database.
 - `unreadable_job` replaces a record with contradictory facts: its nodes are in use for a year.
 
@@ -18,45 +18,53 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.model import BoolArray, Job, NodeSetPart, PendingCode, PendingReason, Request
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import task_ranges
-from cpsched_bridge.adapters.slurm.translation.job_splits import (
-    EqualSplit,
-    SplitChoices,
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
+    EqualNodeShares,
+    JobSplitChoices,
     gres_asked,
     parts_asked,
     share_allocated,
     shared_asked,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SHARING, SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import Reservation
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPins, start_settings, start_settings_by_task
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
+from cpsched_bridge.adapters.slurm.translation.start_pins import (
+    StartPinSettings,
+    start_settings,
+    start_settings_by_task,
+)
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits, require_supported
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported
 
 FOREVER_S = 365 * 86400
 """Walltime of a job without a time limit in a partition without one."""
 
 
 @dataclass(frozen=True, slots=True)
-class TranslatedPendingJob:
+class TranslatedSlurmJob:
     """A pending job, and the settings that a start of it sends besides the nodes.
 
     If its units are tasks that may share nodes, a start also sets the number of its nodes.
     """
 
     job: Job
-    told: StartPins
-    task_by_task: TranslatedPendingJob | None = None
+    told: StartPinSettings
+    task_by_task: TranslatedSlurmJob | None = None
     """The same job as tasks that may share nodes, if it can also run in equal shares."""
 
 
 def pending_job(
-    record: Record, job_id: int, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
-) -> TranslatedPendingJob:
-    """Return a pending record as a job, or raise `NotModelled`.
+    record: Record,
+    job_id: int,
+    machine: SlurmNodeTable,
+    partition: SlurmPartition,
+    conflicts: tuple[SlurmReservation, ...],
+) -> TranslatedSlurmJob:
+    """Return a pending record as a job, or raise `JobNotModelled`.
 
     `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not times and
     dependencies, which change. A job that does not fit the empty machine is left to Slurm instead of being ineligible:
@@ -64,18 +72,20 @@ def pending_job(
     """
     require_supported(record)
     if (lost := unknown_nodes("excluded_nodes", record, machine)) is not None:
-        raise NotModelled(lost)
+        raise JobNotModelled(lost)
     if partition.unmodelled:
         what = f"partition {partition.name}"
-        raise NotModelled(what, f"{what}: {partition.unmodelled}")
+        raise JobNotModelled(what, f"{what}: {partition.unmodelled}")
     if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in gres_asked(record)):
-        raise NotModelled(f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them")
+        raise JobNotModelled(
+            f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them"
+        )
     node_set = nodes_allowed(record, machine, partition, conflicts)
     walltime_s = walltime(record, partition)
     reason = partition_limit_reason(partition, walltime_s)
     try:
         parts = parts_asked(record, machine, node_set, partition.min_nodes, partition.max_nodes)
-    except NeverFits as too_large:
+    except JobNeverFits as too_large:
         if not conflicts:
             raise
         anywhere = nodes_allowed(record, machine, partition, ())
@@ -86,18 +96,18 @@ def pending_job(
     exclusive = partition.exclusive or record["resource_sharing"] == "NO"
     parts = placeable(parts, machine, machine.rows[node_set], partition)
 
-    def asked(parts: EqualSplit, distinct: bool) -> Job:
+    def asked(parts: EqualNodeShares, distinct: bool) -> Job:
         request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
         return _job(record, job_id, walltime_s, request, reason)
 
     by_task = None
     if parts.tasks is not None:
-        by_task = TranslatedPendingJob(asked(parts.tasks, False), start_settings_by_task(record, partition.max_nodes))
+        by_task = TranslatedSlurmJob(asked(parts.tasks, False), start_settings_by_task(record, partition.max_nodes))
     if parts.equal is None:
         assert by_task is not None
         return by_task
     told = start_settings(record, parts.equal.units, partition.max_nodes)
-    return TranslatedPendingJob(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
+    return TranslatedSlurmJob(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
 
 
 def placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
@@ -135,18 +145,20 @@ def _job(
     )
 
 
-def placeable(parts: SplitChoices, machine: SlurmNodeTable, mask: BoolArray, partition: Partition) -> SplitChoices:
-    """Return the splits that Slurm accepts on these nodes, or raise `NotModelled`."""
+def placeable(
+    parts: JobSplitChoices, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
+) -> JobSplitChoices:
+    """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
     shared = machine.shares_gpus(mask)
     for each in (parts.equal, parts.tasks):
         if each is not None and shared and _asks_for_gpus(each.amounts, machine):
             what = "GPUs of nodes that give them out in parts"
-            raise NotModelled(what, f"{what} (shard, mps), too")
+            raise JobNotModelled(what, f"{what} (shard, mps), too")
     if machine.takes_together(mask) and partition.topology is None:
         return parts
     if parts.equal is None or parts.equal.units > 1:
-        raise NotModelled("several nodes, which the topology plugin may not take together")
-    return SplitChoices(parts.equal, None)
+        raise JobNotModelled("several nodes, which the topology plugin may not take together")
+    return JobSplitChoices(parts.equal, None)
 
 
 def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
@@ -154,7 +166,7 @@ def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
     return any(amount and name.partition(":")[0] in {"gpu", *SHARING} for name, amount in names)
 
 
-def walltime(record: Record, partition: Partition) -> int:
+def walltime(record: Record, partition: SlurmPartition) -> int:
     """Return how many seconds a pending job may run.
 
     That is its own limit, else its partition's default, else its partition's maximum.
@@ -166,7 +178,7 @@ def walltime(record: Record, partition: Partition) -> int:
 
 
 def nodes_allowed(
-    record: Record, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
+    record: Record, machine: SlurmNodeTable, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]
 ) -> int:
     """Return the row of the nodes that a job may use.
 
@@ -177,7 +189,7 @@ def nodes_allowed(
     for constraint in record["constraints"] or ():
         for feature in constraint.split("&"):
             if not feature or any(sign in feature for sign in "|[]()*:"):
-                raise NotModelled("features in brackets or with counts", f"features {constraint!r}")
+                raise JobNotModelled("features in brackets or with counts", f"features {constraint!r}")
             mask = mask & machine.features.get(feature, np.zeros_like(mask))
             parts.append(NodeSetPart("feature", feature))
     if record["excluded_nodes"]:
@@ -193,7 +205,7 @@ def nodes_allowed(
     return machine.node_set(mask, *parts)
 
 
-def partition_limit_reason(partition: Partition, walltime_s: int) -> PendingReason | None:
+def partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:
     """Return the partition's state or limit that blocks the job; None if it may run."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"

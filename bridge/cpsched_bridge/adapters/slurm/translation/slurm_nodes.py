@@ -10,7 +10,7 @@ import numpy as np
 from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.node_table import FIRST_OTHER, NodeTable
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import Record, has_trouble
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, shared_amounts
 
@@ -119,7 +119,7 @@ class SlurmNodeTable(NodeTable):
     def with_shared(self, gres: Amounts) -> BoolArray:
         """Return the nodes that have these `shared` resources, bool[N].
 
-        Raise `NotModelled` if jobs use one up on other nodes, or if some nodes have fewer than requested.
+        Raise `JobNotModelled` if jobs use one up on other nodes, or if some nodes have fewer than requested.
         """
         mask = np.ones(len(self.names), np.bool_)
         for name, count in gres.items():
@@ -127,7 +127,7 @@ class SlurmNodeTable(NodeTable):
                 have = self.shared[name]
                 if name in self.resources or (count > have[have > 0]).any():
                     what = f"asks for {name}, which jobs share"
-                    raise NotModelled(what, f"{what} (no_consume), but not on all nodes alike")
+                    raise JobNotModelled(what, f"{what} (no_consume), but not on all nodes alike")
                 mask &= have > 0
         return mask
 

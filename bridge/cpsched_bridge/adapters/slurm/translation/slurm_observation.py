@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.ended_jobs import EndedJobTracker, all_ended, of_database
-from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeCapacity, WakeableCapacity
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import ReportedEndedJobs, all_ended, of_database
+from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity, WakeableNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     asleep,
     available,
@@ -24,16 +24,16 @@ from cpsched_bridge.adapters.slurm.translation.node_availability import (
     overcommitted,
     reserved_now,
 )
-from cpsched_bridge.adapters.slurm.translation.partition_access import AccessContext
+from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partitions
-from cpsched_bridge.adapters.slurm.translation.slurm_queue import QueueContext, SlurmQueue
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionTranslator
+from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import PendingJobContext, PendingJobTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
-    Reservation,
+    SlurmReservation,
     reservations_of,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_running import RunningJobs, returning_nodes
+from cpsched_bridge.adapters.slurm.translation.slurm_running import RunningJobTranslator, returning_nodes
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_in
 from cpsched_bridge.ports import Observation, Outage
 
@@ -54,19 +54,19 @@ class SlurmTranslator:
     job_defaults: str | None = None
     """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
     machine: SlurmNodeTable | None = None
-    queue: SlurmQueue = field(default_factory=SlurmQueue)
+    queue: PendingJobTranslator = field(default_factory=PendingJobTranslator)
     free: IntArray | None = None
     """The free amounts at the last reading, int64[N, R]."""
     to_come: tuple[FutureCoreReservation, ...] = ()
     """The future reservations of parts of nodes at the last reading."""
-    _partitions: Partitions = field(default_factory=Partitions)
-    _running: RunningJobs = field(default_factory=RunningJobs)
-    _ended: EndedJobTracker = field(default_factory=EndedJobTracker)
+    _partitions: PartitionTranslator = field(default_factory=PartitionTranslator)
+    _running: RunningJobTranslator = field(default_factory=RunningJobTranslator)
+    _ended: ReportedEndedJobs = field(default_factory=ReportedEndedJobs)
     _jobs: dict[int, Job] = field(default_factory=dict)
     """Jobs as they were when pending or running: an ended job is learned under the same request."""
 
     def observe(
-        self, seen: ClusterRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
+        self, seen: SlurmRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
     ) -> Observation:
         """Return the observation of one reading.
 
@@ -75,7 +75,7 @@ class SlurmTranslator:
         machine = self._machine(seen)
         partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
         reservations = reservations_of(lease_reservation.others(seen.reservations), seen.nodes, machine, seen.now_s)
-        doors = AccessContext(*self.accounts_checked, above, seen.outside)
+        doors = PartitionAccessContext(*self.accounts_checked, above, seen.outside)
         running = self._running.read(seen, machine, self._jobs)
         usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
         inside = _by_reservation(seen.jobs, running)
@@ -83,7 +83,7 @@ class SlurmTranslator:
         self.free = free_on(seen.nodes, machine, running, usable, held)
         self.to_come = future_core_reservations(machine, reservations, running, seen.now_s)
         sleeping = asleep(seen.nodes, reservations, seen.now_s)
-        around = QueueContext(
+        around = PendingJobContext(
             seen.now_s,
             machine,
             partitions,
@@ -91,9 +91,9 @@ class SlurmTranslator:
             pinned,
             seen.guarded,
             doors,
-            FreeCapacity(machine, self.free),
+            FreeNodeCapacity(machine, self.free),
             self.to_come,
-            WakeableCapacity(machine, sleeping, free_on(seen.nodes, machine, running, usable | sleeping, held)),
+            WakeableNodeCapacity(machine, sleeping, free_on(seen.nodes, machine, running, usable | sleeping, held)),
         )
         pending, left = self.queue.read(seen.jobs, around)
         theirs = {job.job.id: each.parts for each in reservations for job in inside.get(each.name, ())}
@@ -122,18 +122,18 @@ class SlurmTranslator:
             },
         )
 
-    def remembered(self, seen: ClusterRecords) -> list[EndedJob]:
+    def remembered(self, seen: SlurmRecords) -> list[EndedJob]:
         """Return every ended job that the controller remembers, by end.
 
         Later observations report them again.
         """
         return all_ended(seen.jobs, self._machine(seen), self._jobs)
 
-    def past(self, records: Sequence[Record], seen: ClusterRecords) -> list[EndedJob]:
+    def past(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
         """Return jobs of the accounting database on this reading's machine, by end."""
         return of_database(records, self._machine(seen))
 
-    def _machine(self, seen: ClusterRecords) -> SlurmNodeTable:
+    def _machine(self, seen: SlurmRecords) -> SlurmNodeTable:
         """Return the machine as configured; a new one clears earlier translations.
 
         Each list of excluded nodes that a user writes is a node set. Sets of ended jobs must not remain.
@@ -190,7 +190,7 @@ def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> di
     return found
 
 
-def outages_of(nodes: Sequence[Record], reservations: Sequence[Reservation], now_s: int) -> tuple[Outage, ...]:
+def outages_of(nodes: Sequence[Record], reservations: Sequence[SlurmReservation], now_s: int) -> tuple[Outage, ...]:
     """Return outages: reservations of whole nodes by start, then unavailable nodes.
 
     Unavailable nodes of one state are one outage. Slurm marks the nodes of an active maintenance in their state, too.

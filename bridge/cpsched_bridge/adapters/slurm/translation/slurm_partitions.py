@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_
 
 
 @dataclass(slots=True)
-class Partition:
+class SlurmPartition:
     """What a partition allows; None for no limit."""
 
     name: str
@@ -39,14 +39,14 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Partitions:
+class PartitionTranslator:
     """Translate partitions by name; an unchanged record is not translated again."""
 
-    _known: dict[str, tuple[Record, Partition]] = field(default_factory=dict)
+    _known: dict[str, tuple[Record, SlurmPartition]] = field(default_factory=dict)
 
     def read(
         self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
-    ) -> dict[str, Partition]:
+    ) -> dict[str, SlurmPartition]:
         """Return the partitions of one reading; `job_defaults` are those of slurm.conf."""
         for record in table:
             known = self._known.get(record["name"])
@@ -59,10 +59,10 @@ class Partitions:
         self._known.clear()
 
 
-def partition_of(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> Partition:
+def partition_of(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
     """Return one partition; `job_defaults` apply if it sets none."""
     sharing = str(record["oversubscribe"] or "NO").upper()
-    return Partition(
+    return SlurmPartition(
         name=record["name"],
         state=str(record["state"]),
         members=machine.members(task_ranges.expand_if_valid(record["nodes"])),

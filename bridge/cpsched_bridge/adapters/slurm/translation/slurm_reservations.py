@@ -25,7 +25,7 @@ from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import task_ranges
 from cpsched_bridge.adapters.slurm.translation.gres_counts import tres_gres
-from cpsched_bridge.adapters.slurm.translation.partition_access import AccessContext, account_ancestors
+from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, account_ancestors
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 CLOSING = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
@@ -33,7 +33,7 @@ CLOSING = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reservation:
+class SlurmReservation:
     """What is reserved from `start_s` to `end_s`."""
 
     name: str
@@ -62,7 +62,7 @@ class Reservation:
 
 def reservations_of(
     table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
-) -> tuple[Reservation, ...]:
+) -> tuple[SlurmReservation, ...]:
     """Return the reservations of nodes that have not ended, by start.
 
     One with unreadable nodes excludes no node: Slurm itself rejects starts there.
@@ -72,7 +72,7 @@ def reservations_of(
     return tuple(sorted(found, key=lambda r: (r.start_s, r.name)))
 
 
-def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> Reservation:
+def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
     nodes = machine.members(task_ranges.expand_if_valid(record["nodes"]))
     held = np.zeros_like(machine.capacity)
     flags = record["flags"]
@@ -85,7 +85,7 @@ def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeT
     held[~parts] = 0
     start_s, end_s = record["start_time"] or 0, record["end_time"] or 0
     kept = np.minimum(held, machine.capacity) if parts.any() else None
-    return Reservation(record["name"], nodes & ~parts, start_s, end_s, kept, record)
+    return SlurmReservation(record["name"], nodes & ~parts, start_s, end_s, kept, record)
 
 
 def _cores(ids: str) -> int:
@@ -115,7 +115,9 @@ def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], mach
         held[parts, column] = amounts.get(resource, 0 if general in typed else amounts.get(general, 0))
 
 
-def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, end_s: int) -> tuple[Reservation, ...]:
+def conflicting_reservations(
+    reservations: Iterable[SlurmReservation], now_s: int, end_s: int
+) -> tuple[SlurmReservation, ...]:
     """Return reservations of whole nodes that begin before a job ends.
 
     The job starts now and ends at `end_s`.
@@ -124,14 +126,14 @@ def conflicting_reservations(reservations: Iterable[Reservation], now_s: int, en
 
 
 def magnetic_reservation_of(
-    reservations: Iterable[Reservation],
+    reservations: Iterable[SlurmReservation],
     record: Record,
     request: Request,
     span: tuple[int, int],
     partition: BoolArray,
     machine: SlurmNodeTable,
-    doors: AccessContext,
-) -> Reservation | None:
+    doors: PartitionAccessContext,
+) -> SlurmReservation | None:
     """Return the magnetic reservation in which Slurm could start a job now.
 
     `span` is the job's start and end. Slurm starts no job there that would end after the reservation, unless that is
@@ -148,7 +150,7 @@ def magnetic_reservation_of(
     return None
 
 
-def _holds(reservation: Reservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
+def _holds(reservation: SlurmReservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
     """Return whether a request fits into an empty reservation."""
     inside = np.zeros_like(machine.capacity) if reservation.held is None else reservation.held.copy()
     inside[reservation.members] = machine.capacity[reservation.members]
@@ -158,7 +160,7 @@ def _holds(reservation: Reservation, request: Request, partition: BoolArray, mac
     return bool(found.sum() >= request.units)
 
 
-def is_for(reservation: Record, job: Record, doors: AccessContext) -> bool:
+def is_for(reservation: Record, job: Record, doors: PartitionAccessContext) -> bool:
     """Return whether a job may use a reservation, as far as known."""
     if "TIME_FLOAT" in (reservation["flags"] or ()):
         return False
@@ -190,7 +192,7 @@ def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
     return listed.isdisjoint(name.lower() for name in mine) != _allows(names)
 
 
-def _in_groups(groups: Sequence[str] | None, user: str, doors: AccessContext) -> bool:
+def _in_groups(groups: Sequence[str] | None, user: str, doors: PartitionAccessContext) -> bool:
     """Return whether the user may be in one of the groups; True without groups."""
     return not groups or not set(groups) <= set(doors.outside.get(user, ()))
 

@@ -16,25 +16,25 @@ from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
 from cpsched_bridge.adapters.shared.node_table import CORES
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Layout, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_amounts
-from cpsched_bridge.adapters.slurm.translation.job_splits import share_allocated
 from cpsched_bridge.adapters.slurm.translation.node_availability import taken_by
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import share_allocated
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import placed_job, unreadable_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, splits_by_itself
 
 
 @dataclass(slots=True)
-class RunningJobs:
+class RunningJobTranslator:
     """Translate the running jobs; an unchanged record is not translated again."""
 
     otherwise: dict[int, str] = field(default_factory=dict)
     """By number, what jobs have now that differs from their request when pending."""
     _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
 
-    def read(self, seen: ClusterRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
+    def read(self, seen: SlurmRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
         """Return the jobs of one reading that occupy nodes.
 
         `known` holds jobs by number as earlier readings saw them. A job with exactly its requested allocation stays

@@ -27,7 +27,7 @@ TAKEN = "what is free on its nodes does not hold all of its tasks any more"
 
 
 @dataclass(frozen=True, slots=True)
-class SentStart:
+class SentJobStart:
     """A start that is sent or about to be sent."""
 
     request: Request
@@ -36,8 +36,8 @@ class SentStart:
 
 
 def resolve_layouts(
-    starts: Sequence[SentStart], free: IntArray, capacity: IntArray, under_way: Iterable[SentStart]
-) -> list[SentStart | str]:
+    starts: Sequence[SentJobStart], free: IntArray, capacity: IntArray, under_way: Iterable[SentJobStart]
+) -> list[SentJobStart | str]:
     """Return each start as Slurm will execute it, or why it must wait.
 
     Earlier starts come first. `free` (int64[N, R]) is what running jobs leave. `under_way` are sent starts that it does
@@ -50,12 +50,12 @@ def resolve_layouts(
 
 
 def without_reserved_conflicts(
-    starts: Sequence[SentStart | str],
-    under_way: Iterable[SentStart],
+    starts: Sequence[SentJobStart | str],
+    under_way: Iterable[SentJobStart],
     to_come: Iterable[FutureCoreReservation],
     capacity: IntArray,
     now_s: int,
-) -> list[SentStart | str]:
+) -> list[SentJobStart | str]:
     """Replace starts that together would use cores that are reserved later."""
     found = list(starts)
     for each in to_come:
@@ -72,7 +72,7 @@ def without_reserved_conflicts(
     return found
 
 
-def _take(left: IntArray, sent: SentStart, capacity: IntArray) -> None:
+def _take(left: IntArray, sent: SentJobStart, capacity: IntArray) -> None:
     for node, amounts in amounts_used(sent.request, sent.placement, capacity).items():
         left[node] -= amounts
 
@@ -83,16 +83,16 @@ class _Round:
     def __init__(self, free: IntArray, capacity: IntArray) -> None:
         self._free, self._capacity = free, capacity
         self._taken = np.zeros_like(free)
-        self._split: list[SentStart] = []
+        self._split: list[SentJobStart] = []
 
-    def add(self, sent: SentStart, sign: int = 1) -> None:
+    def add(self, sent: SentJobStart, sign: int = 1) -> None:
         """Add a sent start; with sign -1, remove it."""
         for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
             self._taken[node] += sign * amounts
         if splits_by_itself(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
 
-    def settle(self, start: SentStart) -> SentStart | str:
+    def settle(self, start: SentJobStart) -> SentJobStart | str:
         """Return and add the start as Slurm will execute it, or return why it must wait."""
         found = self._as_slurm_splits(start) if splits_by_itself(start.request) else start
         if found is None:
@@ -104,7 +104,7 @@ class _Round:
         self.add(found, -1)
         return UNCERTAIN
 
-    def _as_slurm_splits(self, start: SentStart) -> SentStart | None:
+    def _as_slurm_splits(self, start: SentJobStart) -> SentJobStart | None:
         nodes = sorted(node for node, _ in start.placement)
         room = self._room(start.request, nodes, self._free[nodes] - self._taken[nodes])
         kept = required_nodes(start.request.units, room)
@@ -113,7 +113,7 @@ class _Round:
             return None
         return replace(start, placement=tuple(zip((nodes[at] for at in kept), tasks, strict=True)))
 
-    def _certain(self, sent: SentStart) -> bool:
+    def _certain(self, sent: SentJobStart) -> bool:
         """Return whether the split is the same before and after all other starts."""
         nodes = [node for node, _ in sent.placement]
         own = np.array(list(amounts_used(sent.request, sent.placement, self._capacity).values()))

@@ -8,7 +8,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 
 @dataclass(frozen=True, slots=True)
-class StartPins:
+class StartPinSettings:
     """The settings that a start sends with the nodes, to make Slurm split as planned."""
 
     tasks_per_node: int
@@ -46,7 +46,7 @@ both split as requested. Releases between were not tried, and get all these sett
 """
 
 
-def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
+def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings that split a job in equal shares over `nodes`, with CPUs."""
     told = _tasks_told(record, nodes, most_nodes)
     if not told.tasks_per_node:
@@ -61,9 +61,9 @@ def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartP
     return replace(told, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
-def start_settings_by_task(record: Record, most_nodes: int | None) -> StartPins:
+def start_settings_by_task(record: Record, most_nodes: int | None) -> StartPinSettings:
     """Return the settings with which Slurm splits a job over the pinned nodes."""
-    return StartPins(0, 0, restored_node_count(record, most_nodes), most_nodes=_open_end(record, most_nodes))
+    return StartPinSettings(0, 0, restored_node_count(record, most_nodes), most_nodes=_open_end(record, most_nodes))
 
 
 def _open_end(record: Record, most_nodes: int | None) -> int | None:
@@ -77,7 +77,7 @@ def _open_end(record: Record, most_nodes: int | None) -> int | None:
     return tasks if most_nodes is None else min(tasks, most_nodes)
 
 
-def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPins:
+def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings without the CPUs.
 
     If its owner set no maximum number of nodes, the record shows the number of tasks. Once a maximum is set, Slurm
@@ -89,13 +89,13 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPins
     given_back = restored_node_count(record, most_nodes)
     if is_range(record):
         if record["ntasks_per_node"]:
-            return StartPins(0, nodes, given_back)
-        return StartPins(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
+            return StartPinSettings(0, nodes, given_back)
+        return StartPinSettings(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
     if record["ntasks_per_node"] or tasks == 1 or (low == high == tasks == nodes):
-        return StartPins(0, 0, "")
+        return StartPinSettings(0, 0, "")
     if nodes == low:
-        return StartPins(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
-    return StartPins(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
+        return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
+    return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
 
 
 def restored_node_count(record: Record, most_nodes: int | None) -> str:

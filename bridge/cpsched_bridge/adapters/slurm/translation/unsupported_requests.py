@@ -7,7 +7,7 @@ The bridge leaves such jobs to Slurm, with the reason. Slurm's fields are named 
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 NOT_MODELLED = {
@@ -44,18 +44,18 @@ NOT_MODELLED = {
 """Fields that, when set, leave a job to Slurm, with the reason."""
 
 
-class NeverFits(NotModelled):
+class JobNeverFits(JobNotModelled):
     """The job does not fit on the empty machine, by the bridge's model."""
 
 
 def require_supported(record: Record) -> None:
-    """Raise `NotModelled` for a request that only Slurm can place."""
+    """Raise `JobNotModelled` for a request that only Slurm can place."""
     if record["unreadable"]:
-        raise NotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
+        raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
     for name, reason in NOT_MODELLED.items():
         if record[name] and record[name] != "UNLIMITED":
-            raise NotModelled(reason)
+            raise JobNotModelled(reason)
     if record["cpus_per_task"] is None:
-        raise NotModelled("CPUs counted per GPU")
+        raise JobNotModelled("CPUs counted per GPU")
     if record["resource_sharing"] not in ("OK", "NO", "YES", None):
-        raise NotModelled(f"shares nodes by {str(record['resource_sharing']).lower()}")
+        raise JobNotModelled(f"shares nodes by {str(record['resource_sharing']).lower()}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record, has_trouble
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, has_trouble
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
@@ -17,7 +17,7 @@ def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
     raise ValueError(f"{kind} {record['name']} has no trouble")
 
 
-def unusable_in(seen: ClusterRecords) -> Iterator[UnusableObject]:
+def unusable_in(seen: SlurmRecords) -> Iterator[UnusableObject]:
     """Return all unusable objects of a reading.
 
     Only pending jobs count: others keep running.

@@ -5,7 +5,7 @@
 - `programs`: what both do by Slurm's programs, and the rules for changing jobs.
 - `auto_transport`: chooses one of the two.
 
-Another transport is a package beside them that implements `Transport`. It delivers records as
+Another transport is a package beside them that implements `SlurmTransport`. It delivers records as
 `cpsched_bridge.adapters.slurm.slurm_records` describes them. The translation stays the same.
 """
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.ports import OutcomeCode, Result
 
 
-class Answer(NamedTuple):
+class CommandReply(NamedTuple):
     """The result of one order, as in `ports.Outcome`."""
 
     result: Result
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     code: OutcomeCode = ""
 
 
-class Transport(Protocol):
+class SlurmTransport(Protocol):
     """Read and command one Slurm controller, in plain records.
 
     - Every call returns, or raises a `BackendError`, within the transport's own deadline.
@@ -74,7 +74,7 @@ class Transport(Protocol):
         """
         ...
 
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         """Read the cluster, jobs before nodes.
 
         So the free amounts include what starts in between.
@@ -89,7 +89,7 @@ class Transport(Protocol):
         """
         ...
 
-    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         """Pin and release jobs that are still pending and held.
 
         Each record gets one change, or the pin first. An order reads {"job": number, "nodes": names, "tasks_per_node":
@@ -99,7 +99,7 @@ class Transport(Protocol):
         """
         ...
 
-    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def hold(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         """Hold pending jobs, and clear their pins.
 
         An order reads {"job": number, "clear": settings}. The settings are scontrol's words, such as
@@ -108,11 +108,11 @@ class Transport(Protocol):
         """
         ...
 
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         """Clear pins, then release to Slurm's own scheduler; orders as for `hold`."""
         ...
 
-    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         """Clear pins of pending jobs with any hold, and keep the holds.
 
         Orders are as for `hold`.

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 
 from typing_extensions import override
 
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.transport import Answer, Transport
-from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
@@ -31,7 +31,7 @@ def installed() -> bool:
         return False
 
 
-class AutoTransport(Transport):
+class AutoSlurmTransport(SlurmTransport):
     """Choose a transport with the first call that reaches the controller.
 
     `waits_for` never chooses pyslurm.
@@ -40,11 +40,11 @@ class AutoTransport(Transport):
     def __init__(
         self,
         pyslurm: Callable[[], PyslurmTransport],
-        cli: Callable[[str], CliTransport],
+        cli: Callable[[str], SlurmCliTransport],
         there: Callable[[], bool] = installed,
     ) -> None:
         self._cli = cli
-        self._taken: Transport | None = None
+        self._taken: SlurmTransport | None = None
         self._why = ""
         self._timeouts = 0
         self._tried: PyslurmTransport | None = None
@@ -88,7 +88,7 @@ class AutoTransport(Transport):
         return self._one().facts()
 
     @override
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         return self._one().read()
 
     @override
@@ -96,19 +96,19 @@ class AutoTransport(Transport):
         return self._one().past(since_s)
 
     @override
-    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._one().start(orders)
 
     @override
-    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def hold(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._one().hold(orders)
 
     @override
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._one().hand_back(orders)
 
     @override
-    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._one().unpin(orders)
 
     @override
@@ -125,7 +125,7 @@ class AutoTransport(Transport):
             if each is not None:
                 each.close()
 
-    def _one(self) -> Transport:
+    def _one(self) -> SlurmTransport:
         """Return the chosen transport.
 
         Raise what prevented the trial of pyslurm. The next call continues the trial.

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, ResourceKind
+from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
 from cpsched_bridge.errors import BackendError, CommandRefused
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW_S = 1795426890
 
 
-def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsReading:
+def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsRecords:
     """A reading of a real server: OpenPBS 23.06.06, one host with three vnodes of four processors."""
 
     def read(name: str, kind: str) -> dict[str, Record]:
@@ -27,14 +27,14 @@ def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsReadi
     (server,) = read("server.json", "Server").values()
     resources = text_parsers.parse_resources((RECORDED / "resources.txt").read_text())
     queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
-    return PbsReading(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
+    return PbsRecords(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
 
 
 @dataclass
 class Site:
     """Both ends of the backend: its readings and its commands."""
 
-    seen: PbsReading = field(default_factory=recorded)
+    seen: PbsRecords = field(default_factory=recorded)
     told: list[tuple[str, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """What becomes of the queue of the left jobs, which is closed while starts are sent, and what is sent meanwhile."""
@@ -46,7 +46,7 @@ class Site:
     """Jobs that are not altered, nor any that are altered with them."""
     schedulers_seen: dict[str, Record] = field(default_factory=dict)
 
-    def read(self) -> PbsReading:
+    def read(self) -> PbsRecords:
         return self.seen
 
     def jobs_and_queues(self) -> tuple[Any, Any]:
@@ -71,7 +71,7 @@ class Site:
         """What a job asks for, to be changed."""
         return self.seen.jobs[job]["Resource_List"]  # type: ignore[return-value]
 
-    def with_resources(self, kinds: dict[str, ResourceKind]) -> None:
+    def with_resources(self, kinds: dict[str, PbsCustomResource]) -> None:
         self.seen = replace(self.seen, resources=kinds)
 
     def with_schedulers(self, schedulers: dict[str, Record]) -> None:
@@ -122,4 +122,4 @@ class Site:
         self.seen.server.pop("resources_available")
 
     def backend(self, left_queue: str = "leftq", starting_s: float = 20.0) -> PbsBackend:
-        return PbsBackend(Programs(), ("managed",), left_queue, starting_s, reader=self, tells=self)  # type: ignore[arg-type]
+        return PbsBackend(PbsPrograms(), ("managed",), left_queue, starting_s, reader=self, tells=self)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.pbs_doctor import CheckContext, run_checks
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartOrder
@@ -364,14 +364,14 @@ def test_limits_count_what_runs_of_whom_they_are_about() -> None:
 
 def test_the_doctor_wants_a_queue_for_jobs_that_are_left_and_a_manager() -> None:
     seen = recorded()
-    found = {each.name: each for each in run_checks(seen, CheckContext(("managed",), "", "ada", ("login1",)))}
+    found = {each.name: each for each in run_checks(seen, PbsCheckContext(("managed",), "", "ada", ("login1",)))}
     assert not found["left_queue"].ok
     assert not found["privilege"].ok
     assert found["claim"].ok
     seen.server["managers"] = "ada@login*,bob@vm"
-    good = {each.name: each for each in run_checks(seen, CheckContext(("managed",), "leftq", "ada", ("login1",)))}
+    good = {each.name: each for each in run_checks(seen, PbsCheckContext(("managed",), "leftq", "ada", ("login1",)))}
     assert {each.name for each in good.values() if not each.ok} == {"points", "formula"}
     assert {each.mode for each in good.values() if not each.ok} == {"advise"}
-    bad = {each.name: each for each in run_checks(seen, CheckContext(("managed",), "managed", "bob", ("login1",)))}
+    bad = {each.name: each for each in run_checks(seen, PbsCheckContext(("managed",), "managed", "bob", ("login1",)))}
     assert not bad["left_queue"].ok
     assert not bad["privilege"].ok

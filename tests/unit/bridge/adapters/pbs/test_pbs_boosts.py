@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_boosts import MAX_BATCH, PbsBoosts
-from cpsched_bridge.adapters.pbs.pbs_doctor import CheckContext, run_checks
-from cpsched_bridge.adapters.pbs.pbs_records import ResourceKind
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks
+from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Check, PriorityBoost, SupportsBoost
 from tests.unit.bridge.adapters.pbs.scenes import Site
@@ -215,7 +215,7 @@ def test_points_that_make_no_sense_are_nobodys_to_change() -> None:
 
 
 def checked(site: Site) -> dict[str, Check]:
-    around = CheckContext(("managed",), "leftq", "root", ("vm",))
+    around = PbsCheckContext(("managed",), "leftq", "root", ("vm",))
     return {each.name: each for each in run_checks(site.seen, around)}
 
 
@@ -223,11 +223,11 @@ def test_the_doctor_wants_a_resource_that_managers_alone_write() -> None:
     site = a_site()
     resources = dict(site.seen.resources)
     for kind, ok in (
-        (ResourceKind("long", "r"), True),
-        (ResourceKind("long", "i"), True),
-        (ResourceKind("long", ""), False),
-        (ResourceKind("long", "rh"), False),
-        (ResourceKind("string", "r"), False),
+        (PbsCustomResource("long", "r"), True),
+        (PbsCustomResource("long", "i"), True),
+        (PbsCustomResource("long", ""), False),
+        (PbsCustomResource("long", "rh"), False),
+        (PbsCustomResource("string", "r"), False),
     ):
         site.with_resources(resources | {"cpsched_points": kind})
         assert checked(site)["points"].ok is ok

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Unquoted
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, UnquotedValue
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
 from cpsched_bridge.errors import BackendUnavailable
@@ -106,7 +106,7 @@ def test_a_text_that_looks_like_a_number_stays_as_it_is_printed(broken: bool) ->
     }
     parts = found["resources_available"]
     assert isinstance(parts, dict)
-    assert all(isinstance(value, Unquoted) for value in parts.values())
+    assert all(isinstance(value, UnquotedValue) for value in parts.values())
 
 
 def test_a_reservation_is_read_and_one_that_is_told_twice_is_marked_with_all_its_vnodes() -> None:

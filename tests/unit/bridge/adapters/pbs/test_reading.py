@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Observation
 from tests.builders import words
@@ -37,7 +37,7 @@ def a_job(select: str = "1:ncpus=1", **more: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Answers(Programs):
+class Answers(PbsPrograms):
     """PBS's programs; an object may be a text, which is no JSON then."""
 
     vnodes: dict[str, Any] = field(default_factory=lambda: {"a": a_vnode("a"), "b": a_vnode("b")})

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, records
 
 RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
@@ -67,7 +67,7 @@ class Scene:
             node.update(state="IDLE", allocated_cpus=0, allocated_memory=0, allocated_tres={})
         return self
 
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         """The records with all changes made so far."""
         return cluster_records(self.snapshot())
 

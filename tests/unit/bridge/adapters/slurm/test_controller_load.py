@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.slurm.controller_load import (
     ControllerLoadMonitor,
     parse_load,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
 
 STARS = "*******************************************************\n"
 
@@ -65,12 +65,12 @@ class Played:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.ready: list[PolicyOutput | None] = []
+        self.ready: list[SitePolicyOutput | None] = []
 
     def start(self) -> None:
         self.asked += 1
 
-    def answer(self, wait: bool = False) -> PolicyOutput | None:
+    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
         assert not wait, "no cycle waits for it"
         return self.ready.pop(0) if self.ready else None
 
@@ -87,7 +87,7 @@ class Scene:
     def answered(self, text):
         """What is said once slurmctld has answered so."""
         self.asking.ready = [
-            PolicyOutput({ANSWER: text} if text else {}, {} if text else {ANSWER: "no answer in 10 s"})
+            SitePolicyOutput({ANSWER: text} if text else {}, {} if text else {ANSWER: "no answer in 10 s"})
         ]
         return self.watch.look()
 

@@ -12,7 +12,7 @@ import numpy as np
 from cpsched.feasibility import amounts_used
 from cpsched.model import RunningJob
 from cpsched_bridge.adapters.slurm import slurm_records
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import of_database
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
@@ -31,7 +31,7 @@ class Recorded:
         self.content = json.loads((DATA / f"{name}.json").read_text())
         self.cases: dict[str, str] = self.content["cases"]
 
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         """As the child would send it: read from objects with pyslurm's attributes."""
         content = self.content
         snapshot = {

@@ -7,7 +7,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, not_sent
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, not_sent
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import PriorityBoost
 
@@ -139,7 +139,7 @@ def test_what_became_of_a_command_without_an_answer_is_not_known():
     slurm = Slurm(line(1, 9), line(2, 9), line(3, 9))
     slurm.advising.ranks([record(1), record(2), record(3)], {})
     slurm.scontrol.says = {
-        "JobId=1": CallError("no answer", lost=True),
+        "JobId=1": ControllerCallError("no answer", lost=True),
         "JobId=2": "Unable to contact slurm controller (connect failure)",
         "JobId=3": not_sent("scontrol has taken 3 s"),
     }

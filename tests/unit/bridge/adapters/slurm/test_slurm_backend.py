@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_backend import BATCH, SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import RESERVATION_FIELDS
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
@@ -23,7 +23,7 @@ from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 
-class Played(Client):
+class Played(PyslurmClient):
     """Answers from a scene; takes note of commands; raises what the test wants, in turn."""
 
     def __init__(self, scene: Scene) -> None:
@@ -48,7 +48,7 @@ class Played(Client):
         return [["done", ""]] * len(arguments["orders"])
 
 
-class Silent(Client):
+class Silent(PyslurmClient):
     """Has no answer."""
 
     def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:

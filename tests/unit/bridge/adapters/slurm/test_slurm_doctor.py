@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from cpsched.site.accounts import SiteLimits
-from cpsched.site.multifactor import MachineSize, PriorityRules
+from cpsched.site.accounts import SiteLimitPolicy
+from cpsched.site.multifactor import ClusterSize, PriorityPolicy
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
@@ -244,21 +244,26 @@ def a_picture(**fields: Any) -> SitePolicySnapshot:
     [
         (None, {"config": "refused", "qos": "no"}, False, "refused; no"),
         (None, {}, False, "no answer"),
-        (a_picture(site=SiteLimits(limits_hold=False)), {}, True, "{kind}, 1 associations, 0 QOS, limits not enforced"),
         (
-            a_picture(site=SiteLimits(limits_hold=False)),
+            a_picture(site=SiteLimitPolicy(limits_hold=False)),
+            {},
+            True,
+            "{kind}, 1 associations, 0 QOS, limits not enforced",
+        ),
+        (
+            a_picture(site=SiteLimitPolicy(limits_hold=False)),
             {"qos": "refused"},
             True,
             "{kind}, 1 associations, 0 QOS, limits not enforced",
         ),
         (
-            a_picture(site=SiteLimits(limits_hold=True)),
+            a_picture(site=SiteLimitPolicy(limits_hold=True)),
             {"config": "refused"},
             True,
             "{kind}, 1 associations, 0 QOS, limits enforced",
         ),
         (
-            a_picture(site=SiteLimits(limits_hold=True)),
+            a_picture(site=SiteLimitPolicy(limits_hold=True)),
             {"qos": "refused", "shares": "silent", "partitions": "odd"},
             False,
             "{kind}, 1 associations, 0 QOS, limits enforced; no qos (refused), shares (silent)",
@@ -287,7 +292,7 @@ def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
 
 
 def test_where_there_is_nothing_to_compare_that_is_said() -> None:
-    basic = a_picture(rules=PriorityRules(kind="basic"))
+    basic = a_picture(rules=PriorityPolicy(kind="basic"))
     assert priorities(SprioComparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
     assert priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
     same = priorities(SprioComparison(2, ()), a_picture())
@@ -336,7 +341,7 @@ def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(m
     nodes = [{**node, "effective_cpus": cpus} for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)]
     names = [check.name for check in policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
     assert names == ["site policy", "priorities", "limits", "partitions"]
-    assert compared.call_args.args[3] == MachineSize(4, 14)
+    assert compared.call_args.args[3] == ClusterSize(4, 14)
     assert [check.name for check in policy_checks(None, {}, "", records)] == ["site policy"]
     assert all(not check.mend for check in policy_checks(a_picture(), {}, "", records) if check.ok)
 

@@ -5,7 +5,7 @@ import pytest
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.web.page import job_filters
 from cpsched_bridge.web.page.node_states import nodes
-from cpsched_bridge.web.page.page_query import PageQuery
+from cpsched_bridge.web.page.page_query import StatusPageQuery
 from tests.unit.bridge.web.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage, other
 
 VIEW = a_view(
@@ -26,7 +26,10 @@ VIEW = a_view(
 
 
 def found(**query):
-    return [job.id for job in job_filters.jobs(VIEW, PageQuery.of({name: str(value) for name, value in query.items()}))]
+    return [
+        job.id
+        for job in job_filters.jobs(VIEW, StatusPageQuery.of({name: str(value) for name, value in query.items()}))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,23 +89,26 @@ def test_jobs_of_all_states_can_be_put_in_each_order(sort):
 
 
 def test_values_are_offered_the_commonest_first_and_never_too_many():
-    offered = {each.name: each for each in job_filters.choices(VIEW, PageQuery(user="ben"))}
+    offered = {each.name: each for each in job_filters.choices(VIEW, StatusPageQuery(user="ben"))}
     assert offered["user"].values == ["ada", "ben"]
     assert offered["user"].value == "ben"
     assert offered["partition"].values == ["gpu", "main"]
     many = a_view(queue=[a_queued(n, user=f"u{n}") for n in range(1000)])
-    users = job_filters.choices(many, PageQuery())[0]
+    users = job_filters.choices(many, StatusPageQuery())[0]
     assert (len(users.values), users.whole) == (50, False)
 
 
 def test_what_no_page_can_show_is_neither_offered_nor_asked_for():
-    offered = job_filters.choices(a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), PageQuery())
+    offered = job_filters.choices(a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), StatusPageQuery())
     assert offered[0].values == ["ada"]
-    assert PageQuery.of({"user": "\x1b[31ma", "q": "a\nb"}) == PageQuery(user="[31ma", q="ab")
+    assert StatusPageQuery.of({"user": "\x1b[31ma", "q": "a\nb"}) == StatusPageQuery(user="[31ma", q="ab")
 
 
 def test_neither_users_nor_accounts_are_offered_where_they_are_hidden():
-    assert [each.name for each in job_filters.choices(a_view(users_hidden=True), PageQuery())] == ["partition", "qos"]
+    assert [each.name for each in job_filters.choices(a_view(users_hidden=True), StatusPageQuery())] == [
+        "partition",
+        "qos",
+    ]
 
 
 NODES = nodes(
@@ -127,11 +133,11 @@ NODES = nodes(
     ],
 )
 def test_nodes_are_chosen_and_put_in_order(query, names):
-    assert [node.name for node in job_filters.nodes(NODES, PageQuery.of(query))] == names
+    assert [node.name for node in job_filters.nodes(NODES, StatusPageQuery.of(query))] == names
 
 
 def test_an_address_says_what_was_asked_and_another_choice_begins_at_the_first_page():
-    asked = PageQuery.of({"user": "a&b", "page": "3", "sort": "-start"})
+    asked = StatusPageQuery.of({"user": "a&b", "page": "3", "sort": "-start"})
     assert asked.address(page=4) == "?page=4&user=a%26b&sort=-start"
     assert asked.address(sort="") == "?user=a%26b"
     assert asked.other(state="all") == "?state=all"

@@ -8,12 +8,12 @@ import pytest
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout, SettingsError
-from cpsched_bridge.page_readers import PageReaders, ReaderRejected, network_of
 from cpsched_bridge.ports import Outage
+from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, network_of
 from cpsched_bridge.settings import Settings, parse
 from cpsched_bridge.web.page.node_states import nodes
 from cpsched_bridge.web.page.redaction import redact_for_user
-from cpsched_bridge.web.page_schema import Alert
+from cpsched_bridge.web.page_schema import PageAlert
 from tests.builders import a_job
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside, an_outage, other
@@ -233,11 +233,11 @@ def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
     ],
 )  # fmt: skip
 def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
-    readers = PageReaders(HEADER, (network_of("10.1.0.0/16"), network_of("2001:db8::/32")))
+    readers = ProxyUserIdentifier(HEADER, (network_of("10.1.0.0/16"), network_of("2001:db8::/32")))
     if trusted:
         assert readers.of(peer, ["ada"]) == "ada"
     else:
-        with pytest.raises(ReaderRejected, match="trusted_proxies"):
+        with pytest.raises(ProxyUserRejected, match="trusted_proxies"):
             readers.of(peer, ["ada"])
 
 
@@ -287,8 +287,8 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
         outages=[an_outage("reserved", 0, name="bobs"), an_outage("drained", 1, name="disk")],
         held=7,
         alarms=[
-            Alert(urgent=True, words="The bridge starts no jobs.", details=["bob broke it"]),
-            Alert(urgent=False, words="job of bob", details=[]),
+            PageAlert(urgent=True, words="The bridge starts no jobs.", details=["bob broke it"]),
+            PageAlert(urgent=False, words="job of bob", details=[]),
         ],
     )
     found = redact_for_user(view, "ada")

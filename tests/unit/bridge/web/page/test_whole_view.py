@@ -6,7 +6,7 @@ Fields that are not named here, such as new ones, are not compared.
 import pytest
 
 from cpsched.forecast import BackfillWindow
-from cpsched.forecast.calibration import StartInterval
+from cpsched.forecast.calibration import StartTimeInterval
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
@@ -142,7 +142,7 @@ def test_jobs_of_version_1_as_a_whole(instant):
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
-    told = StartInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
+    told = StartTimeInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
     found = api_v1.when_of(
         [ExpectedStart("", 1800, told), ExpectedStart("half the time", None, None)], 1234
     ).model_dump()

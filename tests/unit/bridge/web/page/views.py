@@ -2,17 +2,17 @@
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.web.page_schema import (
-    Bar,
-    Chart,
-    Machine,
-    Outage,
-    QueuedJob,
-    RequestFacts,
-    Resource,
-    RunningJob,
-    Status,
-    UnscheduledJobFacts,
-    View,
+    BridgeStatusView,
+    GanttBar,
+    GanttChartView,
+    NodeCapacityView,
+    NodeOutageView,
+    QueuedJobView,
+    RequestView,
+    ResourceUsageView,
+    RunningJobView,
+    StatusPageView,
+    UnscheduledJobView,
 )
 
 FACTS = {"user": "ada", "account": "", "name": "", "partition": "", "qos": ""}
@@ -32,7 +32,7 @@ STATUS = {
 
 
 def an_asked(**given):
-    return RequestFacts.model_validate(ASKED | given)
+    return RequestView.model_validate(ASKED | given)
 
 
 def other(text):
@@ -40,34 +40,34 @@ def other(text):
 
 
 def a_queued(id=1, **given):
-    return QueuedJob.model_validate({"id": id, "label": str(id), **FACTS, **ASKED, **WAITS, **given})
+    return QueuedJobView.model_validate({"id": id, "label": str(id), **FACTS, **ASKED, **WAITS, **given})
 
 
 def a_running(id=50, **given):
     runs = {"start_s": 500, "expected_end_s": 4100, "nodes": [("n0", 1)]}
-    return RunningJob.model_validate({"id": id, "label": str(id), **FACTS, **ASKED, **runs, **given})
+    return RunningJobView.model_validate({"id": id, "label": str(id), **FACTS, **ASKED, **runs, **given})
 
 
 def an_aside(id=90, asked=None, **given):
     aside = {"kind": "ineligible", "reason": PendingReason(PendingCode.DEPENDENCY), "asked": asked}
-    return UnscheduledJobFacts.model_validate({"id": id, "label": str(id), **FACTS, **aside, **given})
+    return UnscheduledJobView.model_validate({"id": id, "label": str(id), **FACTS, **aside, **given})
 
 
 def a_plan(id, begin_s, *nodes):
     on = [(node, 1) for node in nodes]
-    return Bar(id=id, label=str(id), user="", kind="planned", begin_s=begin_s, end_s=begin_s + 60, nodes=on)
+    return GanttBar(id=id, label=str(id), user="", kind="planned", begin_s=begin_s, end_s=begin_s + 60, nodes=on)
 
 
 def an_outage(kind, *nodes, from_s=0, to_s=None, name=""):
-    return Outage(kind=kind, name=name, nodes=list(nodes), from_s=from_s, to_s=to_s)
+    return NodeOutageView(kind=kind, name=name, nodes=list(nodes), from_s=from_s, to_s=to_s)
 
 
 def a_view(queue=(), running=(), aside=(), bars=(), outages=(), capacity=((4,), (4,)), free=((4,), (4,)), **status):
-    resources = [Resource(name="cores", capacity=8, in_use=0, unavailable=0, free=8)]
+    resources = [ResourceUsageView(name="cores", capacity=8, in_use=0, unavailable=0, free=8)]
     names = [f"n{i}" for i in range(len(capacity))]
-    return View(
-        status=Status.model_validate(STATUS | {"resources": resources} | status), queue=list(queue),
+    return StatusPageView(
+        status=BridgeStatusView.model_validate(STATUS | {"resources": resources} | status), queue=list(queue),
         running=list(running), aside=list(aside), decisions=[], history=[],
-        chart=Chart(now_s=1000, node_names=names, unavailable=[], outages=list(outages), bars=list(bars)),
-        machine=Machine(capacity=[list(row) for row in capacity], free=[list(row) for row in free]),
+        chart=GanttChartView(now_s=1000, node_names=names, unavailable=[], outages=list(outages), bars=list(bars)),
+        machine=NodeCapacityView(capacity=[list(row) for row in capacity], free=[list(row) for row in free]),
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_objective import slowdown
 from cpsched.dispatchers.cp.search_control import in_order, interchangeable
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.cp_state import PLACED, CpInstance
 from cpsched.model import IntArray, Snapshot
@@ -26,7 +26,7 @@ def a_queue() -> Snapshot:
 
 def considered(snapshot: Snapshot) -> tuple[CpInstance, list[IntArray]]:
     facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
-    return facts, interchangeable(facts, slowdown(snapshot, snapshot.queue, ExpectedWaits({})))
+    return facts, interchangeable(facts, slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({})))
 
 
 def test_alike_are_jobs_of_the_same_request_estimate_and_cost() -> None:

@@ -11,9 +11,9 @@ import pytest
 from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, without_overdue
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.model_choice import WORDS, ModelChoice
+from cpsched.dispatchers.cp.model_choice import WORDS, CpDispatcherConfig
 from cpsched.dispatchers.cp.search_limit import SearchLimit
-from cpsched.dispatchers.cp.solve_result import SolveResult
+from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.errors import InvalidValue
 from cpsched.kernels.cp.cp_state import empty_plan
 from cpsched.model import Effort, EndedJob, Snapshot
@@ -92,15 +92,15 @@ class Asked:
         monkeypatch.setattr(search_control, "improve", self.improve)
 
     def improve(
-        self, problem: CpProblem, answer: SolveResult, model: str, limit: SearchLimit, seed: int, shown: bool
-    ) -> SolveResult:
+        self, problem: CpProblem, answer: CpSolveResult, model: str, limit: SearchLimit, seed: int, shown: bool
+    ) -> CpSolveResult:
         self.problems.append(problem)
         self.shown.append(shown)
         self.models.append(model)
         self.limits.append((limit, seed))
         if self.answers:
             return dataclasses.replace(answer, path="solver", status="feasible")
-        return SolveResult(None, "late", False, 0.0, "unknown", 0.5, 77)
+        return CpSolveResult(None, "late", False, 0.0, "unknown", 0.5, 77)
 
 
 def considered(snapshot: Snapshot, problem: CpProblem) -> list[int]:
@@ -265,7 +265,7 @@ def test_what_starts_takes_from_those_after_it() -> None:
 
 
 def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
-    recipe = ModelChoice("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
+    recipe = CpDispatcherConfig("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
     dispatcher = constraint_dispatcher.family_member("x", "A sentence.", "a paper", recipe, restarts=7).build(
         {"seed": "5"}
     )
@@ -276,7 +276,7 @@ def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
 
 def test_every_word_of_a_recipe_has_a_meaning() -> None:
     for part, words in WORDS.items():
-        assert set(words) == set(get_args(get_type_hints(ModelChoice)[part])), part
+        assert set(words) == set(get_args(get_type_hints(CpDispatcherConfig)[part])), part
 
 
 @pytest.mark.parametrize(("overdue_s", "shown"), [(0, True), (40, False)])

@@ -11,17 +11,17 @@ from ortools.constraint_solver import pywrapcp
 from cpsched.dispatchers.cp.cp_objective import (
     OBJECTIVES,
     IntegerCosts,
-    Objective,
+    TotalDelayObjective,
     expected_waits,
     in_priority_order,
     job_areas,
 )
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_snapshot
 
-WAITS = ExpectedWaits({"short": 10, "long": 40})
+WAITS = ExpectedQueueWaits({"short": 10, "long": 40})
 """Of a queue without a name, nothing is known: one second."""
 
 
@@ -84,7 +84,7 @@ def test_a_job_is_late_after_the_expected_wait_of_its_queue(submit_s: int, since
 
 
 def test_a_delay_costs_nothing_until_it_counts_and_its_weight_for_each_second_after() -> None:
-    objective = Objective(np.array([2.0, 0.5]), np.array([10, 20]), 7.0)
+    objective = TotalDelayObjective(np.array([2.0, 0.5]), np.array([10, 20]), 7.0)
     starts = {(0, 0): 0.0, (10, 20): 0.0, (11, 20): 2.0, (10, 21): 0.5, (9, 22): 1.0, (13, 24): 8.0, (0, 30): 5.0}
     for start_s, cost in starts.items():
         assert delay(objective, np.array(start_s)) == cost
@@ -137,7 +137,7 @@ def test_priorities(name: str, ids: list[int]) -> None:
 def test_the_solvers_weights_are_whole_and_as_large_as_sixty_bits_allow(
     weight: list[float], horizon_s: int, whole: tuple[int, ...]
 ) -> None:
-    scaled = IntegerCosts.of(Objective(np.array(weight), np.array([5, 9]), 0.0), 3, horizon_s)
+    scaled = IntegerCosts.of(TotalDelayObjective(np.array(weight), np.array([5, 9]), 0.0), 3, horizon_s)
     assert scaled.weights == whole
     assert (scaled.since_s, scaled.now_s) == ((5, 9), 3)
     assert sum(whole) * horizon_s <= 2**61

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem, Running
-from cpsched.kernels.cp.cp_state import PLACED, Objective, empty_plan
+from cpsched.kernels.cp.cp_state import PLACED, TotalDelayObjective, empty_plan
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -67,7 +67,7 @@ def test_considered_jobs_keep_the_order_in_which_they_are_given() -> None:
 def a_problem(snapshot: Snapshot, considered: int = 1, running: Running = "at-least-1s") -> CpProblem:
     facts = cp_problem.cp_instance_of(snapshot, running)
     jobs, rest = snapshot.queue[:considered], snapshot.queue[considered:]
-    nothing = Objective(np.ones(considered), np.zeros(considered, np.int64), 0.0)
+    nothing = TotalDelayObjective(np.ones(considered), np.zeros(considered, np.int64), 0.0)
     return CpProblem(facts.considering(jobs), nothing, rest, overdue=False)
 
 

@@ -9,13 +9,13 @@ import pytest
 from ortools.sat.python import cp_model
 
 from cpsched.dispatchers.cp import cp_sat
-from cpsched.kernels.cp.cp_state import Objective
+from cpsched.kernels.cp.cp_state import TotalDelayObjective
 from cpsched.kernels.cp.delay_costs import delay
 
-PLENTY = cp_sat.PoolBudget(seconds=60.0, effort=10_000, seed=0)
+PLENTY = cp_sat.CpSatBudget(seconds=60.0, effort=10_000, seed=0)
 
 
-def a_problem(**fields) -> cp_sat.PoolProblem:
+def a_problem(**fields) -> cp_sat.CumulativeProblem:
     """Two pools, of which more is free at 12 and 30 s; the last job is released late, and asks for one pool alone."""
     given = {
         "now_s": 100,
@@ -25,10 +25,10 @@ def a_problem(**fields) -> cp_sat.PoolProblem:
         "moment_s": [0, 12, 20, 30],
         "capacity": [[2, 1], [3, 3], [3, 3], [4, 3]],
     } | fields
-    return cp_sat.PoolProblem(given.pop("now_s"), **{name: np.array(values) for name, values in given.items()})
+    return cp_sat.CumulativeProblem(given.pop("now_s"), **{name: np.array(values) for name, values in given.items()})
 
 
-def in_order(problem: cp_sat.PoolProblem, order: tuple[int, ...]) -> np.ndarray:
+def in_order(problem: cp_sat.CumulativeProblem, order: tuple[int, ...]) -> np.ndarray:
     """Each job of `order` at its earliest second beside those before it, looked for second by second."""
     used = np.zeros((problem.horizon_s + 1, problem.demand.shape[1]), np.int64)
     there = problem.capacity[np.searchsorted(problem.moment_s, np.arange(len(used)), side="right") - 1]
@@ -43,13 +43,13 @@ def in_order(problem: cp_sat.PoolProblem, order: tuple[int, ...]) -> np.ndarray:
     return start_s
 
 
-def least(problem: cp_sat.PoolProblem, cost) -> float:
+def least(problem: cp_sat.CumulativeProblem, cost) -> float:
     """The least cost of all orders; no plan costs less where costs grow with starts."""
     return min(cost(in_order(problem, order)) for order in itertools.permutations(range(len(problem.duration_s))))
 
 
-def an_objective(*since_s: int) -> Objective:
-    return Objective(np.array([1.0, 0.25, 0.7, 3.0]), np.array(since_s), 0.0)
+def an_objective(*since_s: int) -> TotalDelayObjective:
+    return TotalDelayObjective(np.array([1.0, 0.25, 0.7, 3.0]), np.array(since_s), 0.0)
 
 
 def test_by_the_horizon_all_jobs_can_have_run_one_after_another():
@@ -75,7 +75,7 @@ def test_a_job_that_starts_when_it_is_due_costs_nothing():
     """The long job first, then the short one just in time; the other way round the long one would be late."""
     one = {"release_s": [0, 0], "moment_s": [0], "capacity": [[1]], "demand": [[1], [1]]}
     problem = a_problem(duration_s=[1, 10], **one)
-    found = cp_sat.solve(problem, Objective(np.array([1.0, 0.5]), np.array([110, 100]), 0.0), PLENTY)
+    found = cp_sat.solve(problem, TotalDelayObjective(np.array([1.0, 0.5]), np.array([110, 100]), 0.0), PLENTY)
     assert found.start_s is not None
     assert (found.start_s.tolist(), found.cost) == ([110, 100], 0.0)
 
@@ -86,7 +86,7 @@ def test_of_the_pools_no_more_is_used_than_there_is(jobs: int):
     whole = a_problem()
     fields = {name: getattr(whole, name)[:jobs] for name in ("release_s", "duration_s", "demand")}
     problem = a_problem(**fields)
-    objective = Objective(np.ones(jobs), np.full(jobs, 100), 0.0)
+    objective = TotalDelayObjective(np.ones(jobs), np.full(jobs, 100), 0.0)
     found = cp_sat.solve(problem, objective, PLENTY)
     assert found.start_s is not None
     orders = itertools.permutations(range(jobs))
@@ -101,15 +101,15 @@ def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
         duration_s=choose.integers(5, 90, jobs),
         demand=choose.integers(1, 3, (jobs, 2)),
     )
-    objective = Objective(choose.random(jobs) + 0.1, choose.integers(20, 300, jobs), 0.0)
+    objective = TotalDelayObjective(choose.random(jobs) + 0.1, choose.integers(20, 300, jobs), 0.0)
     hint_s = in_order(problem, tuple(range(jobs)))
-    little = cp_sat.PoolBudget(seconds=60.0, effort=60, seed=0)
+    little = cp_sat.CpSatBudget(seconds=60.0, effort=60, seed=0)
     found = cp_sat.solve(problem, objective, little, hint_s)
     assert found.status == "feasible"
     assert found.bound is not None
     at_once = delay(objective, np.full(jobs, problem.now_s))
     assert 0 < at_once * (1 - 1e-6) <= found.bound < found.cost <= delay(objective, hint_s)
-    none = cp_sat.solve(problem, objective, cp_sat.PoolBudget(60.0, 0, 0))
+    none = cp_sat.solve(problem, objective, cp_sat.CpSatBudget(60.0, 0, 0))
     assert (none.start_s, none.cost, none.bound, none.status) == (None, np.inf, None, "unknown")
 
 
@@ -119,7 +119,7 @@ def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
 def test_a_share_of_the_budget_is_spent(mocker, effort: int | None, limit: str, value: float):
     solver = mocker.patch.object(cp_sat.cp_model, "CpSolver").return_value
     solver.solve.return_value = cp_model.INFEASIBLE
-    assert cp_sat._searched(None, cp_sat.PoolBudget(2.0, effort, 7), 0.5)[1] == "infeasible"  # noqa: SLF001
+    assert cp_sat._searched(None, cp_sat.CpSatBudget(2.0, effort, 7), 0.5)[1] == "infeasible"  # noqa: SLF001
     assert getattr(solver.parameters, limit) == pytest.approx(value)
     assert (solver.parameters.num_workers, solver.parameters.random_seed) == (1, 7)
 
@@ -147,7 +147,7 @@ def test_costs_of_a_trace_are_its_metrics():
         assert objective.constant + delay(objective, start_s) == pytest.approx(value), name
 
 
-def p2sf(problem: cp_sat.PoolProblem, submit_s: np.ndarray, processors: np.ndarray, start_s: np.ndarray) -> float:
+def p2sf(problem: cp_sat.CumulativeProblem, submit_s: np.ndarray, processors: np.ndarray, start_s: np.ndarray) -> float:
     """The field's formula, plainly."""
     upper = lower = 0.0
     for j in range(len(start_s)):
@@ -176,7 +176,7 @@ def test_p2sf_is_no_worse_than_that_of_the_best_order():
 def test_p2sf_without_time_is_that_of_the_hint():
     problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
     hint_s = in_order(problem, (0, 1, 2, 3))
-    found = cp_sat.solve_p2sf(problem, submit_s, processors, cp_sat.PoolBudget(60.0, 0, 0), hint_s)
+    found = cp_sat.solve_p2sf(problem, submit_s, processors, cp_sat.CpSatBudget(60.0, 0, 0), hint_s)
     assert found.start_s is hint_s
     assert (found.cost, found.branches) == (cp_sat.p2sf(problem, submit_s, processors, hint_s), 0)
 
@@ -222,7 +222,7 @@ def test_a_table_of_a_line_is_that_line(factor: float):
     last_s = problem.horizon_s - 20
     costs = []
     for at_s in (*range(3, 12), 17, 60, 75, last_s):
-        built = cp_sat.BuiltModel(problem)
+        built = cp_sat.CpSatModel(problem)
         built.model.minimize(cp_sat.table_objective(built, lambda start_s: factor * start_s, np.array([at_s])))
         solver = hinted(built.model)
         assert solver.value(built.start[0]) == at_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.kernels.cp.cp_state import CpInstance, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.search_guide import new_step, next_to_start
 from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.model import IntArray, Snapshot
@@ -17,7 +17,7 @@ def facts_of(snapshot: Snapshot) -> CpInstance:
 
 
 def next_of(
-    facts: CpInstance, plan: Plan, placed: list[int], earliest_s: list[int], order: list[int]
+    facts: CpInstance, plan: CpPlan, placed: list[int], earliest_s: list[int], order: list[int]
 ) -> tuple[int, IntArray]:
     flags = np.zeros(len(facts.jobs), np.bool_)
     flags[placed] = True

@@ -10,7 +10,7 @@ import pytest
 from cpsched import registry
 from cpsched.dispatchers.cp import cp_sat
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.delay_costs import delay
@@ -90,7 +90,7 @@ def test_p2sf_is_never_worse_than_the_plan_by_arrival(name: str) -> None:
 @pytest.mark.parametrize("name", ["bsld", "af", "awf", "late", "weighted-wait", "wait", "slowdown"])
 def test_weights_and_constant_make_up_the_objective(name: str) -> None:
     """Each objective as its formula says, at starts that are not all late enough to count."""
-    snapshot, waits = a_pool(), ExpectedWaits({"": 50.0})
+    snapshot, waits = a_pool(), ExpectedQueueWaits({"": 50.0})
     objective = OBJECTIVES[name](snapshot, snapshot.queue, waits)
     jobs = snapshot.queued_jobs()
     start_s = snapshot.now_s + np.array([0, 5, 40, 170], np.int64)
@@ -108,7 +108,7 @@ def test_weights_and_constant_make_up_the_objective(name: str) -> None:
 
 def test_without_a_plan_in_time_list_reg_decides(mocker) -> None:
     snapshot = a_pool()
-    mocker.patch.object(cp_sat, "solve", return_value=cp_sat.SatSolution(None, np.inf, None, "unknown", 0.1))
+    mocker.patch.object(cp_sat, "solve", return_value=cp_sat.CpSatSolution(None, np.inf, None, "unknown", 0.1))
     decision = studied("cp-af", {"certain": "no"}).decide(snapshot)
     by_list = registry.dispatcher("list-reg").decide(snapshot)
     assert decision.effort.path == "late"
@@ -125,7 +125,7 @@ def test_what_the_nodes_have_no_room_for_is_counted() -> None:
 
 def test_a_plan_with_gaps_is_shifted_left_as_far_as_it_goes() -> None:
     """Two units of four are busy until 10 s. Job 0 (3 units) waits for them, job 1 (1) for no job, job 2 for job 0."""
-    problem = cp_sat.PoolProblem(
+    problem = cp_sat.CumulativeProblem(
         now_s=100,
         release_s=np.array([0, 4, 0]),
         duration_s=np.array([20, 5, 7]),
@@ -153,7 +153,7 @@ def test_a_plan_that_idles_on_an_idle_cluster_starts_one_job_all_the_same(mocker
     """No event would come at the planned start."""
     jobs = [a_job(i, per_unit=3, walltime_s=10 * i) for i in (1, 2)]
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), jobs)
-    found = cp_sat.SatSolution(np.array([5, 30]), 1.0, None, "feasible", 0.1)
+    found = cp_sat.CpSatSolution(np.array([5, 30]), 1.0, None, "feasible", 0.1)
     mocker.patch.object(cp_sat, "solve_p2sf", return_value=found)
     decision = registry.dispatcher("cp-p2sf").decide(snapshot)
     assert decision.effort.path == "solver-alone"

@@ -18,7 +18,7 @@ from cpsched.dispatchers.cp.presolve import (
     solve_pool_tree,
 )
 from cpsched.kernels.cp.branch_and_bound import COST_TOLERANCE, LEFT_SHIFTED, NO_PLACES
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.model import Job
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -31,10 +31,10 @@ def considered(
     return cp_problem.cp_instance_of(snapshot, how).considering(snapshot.queue)
 
 
-def waits(facts: CpInstance, *weight: float) -> Objective:
+def waits(facts: CpInstance, *weight: float) -> TotalDelayObjective:
     """Each second that a job waits from now costs its weight."""
     count = len(facts.jobs)
-    return Objective(np.array(weight or [1.0] * count), np.full(count, facts.now_s, np.int64), 0.0)
+    return TotalDelayObjective(np.array(weight or [1.0] * count), np.full(count, facts.now_s, np.int64), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_where_the_bound_is_not_met_the_best_plan_that_was_found_is_the_answer(m
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     seeds: list[int] = []
 
-    def never(facts: CpInstance, relaxed: Any, objective: Any, plan: Plan, *_: Any) -> tuple[int, bool, float]:
+    def never(facts: CpInstance, relaxed: Any, objective: Any, plan: CpPlan, *_: Any) -> tuple[int, bool, float]:
         return 0, False, 3.0
 
-    def noted(facts: CpInstance, plan: Plan, objective: Objective, random: np.random.Generator) -> Plan:
+    def noted(facts: CpInstance, plan: CpPlan, objective: TotalDelayObjective, random: np.random.Generator) -> CpPlan:
         seeds.append(int(random.integers(1000)))
         return plan
 
@@ -96,7 +96,7 @@ def dives(monkeypatch: pytest.MonkeyPatch, *start_s: tuple[int, ...]) -> list[li
     """Dives that give these plans, one after the other and the last one for ever; the orders they are asked for."""
     orders: list[list[int]] = []
 
-    def dive(facts: CpInstance, plan: Plan, order: np.ndarray, _: bool) -> int:
+    def dive(facts: CpInstance, plan: CpPlan, order: np.ndarray, _: bool) -> int:
         plan.start_s[:] = start_s[min(len(orders), len(start_s) - 1)]
         orders.append(order.tolist())
         return len(order)
@@ -116,7 +116,7 @@ class Calm:
         return np.full(count, mean)
 
 
-def planned(facts: CpInstance, *start_s: int) -> Plan:
+def planned(facts: CpInstance, *start_s: int) -> CpPlan:
     plan = empty_plan(facts)
     plan.start_s[:] = start_s
     return plan
@@ -161,7 +161,7 @@ def test_many_jobs_are_shaken_over_an_eighth_of_their_number(
 # ------------------------------------------------------------------------------------------------------- pools
 
 
-def a_problem(facts: CpInstance, rest: int = 0, objective: Objective | None = None) -> CpProblem:
+def a_problem(facts: CpInstance, rest: int = 0, objective: TotalDelayObjective | None = None) -> CpProblem:
     """The last `rest` of the considered jobs are in the model but not searched."""
     jobs = facts.jobs[: len(facts.jobs) - rest]
     narrow = facts.considering(jobs)

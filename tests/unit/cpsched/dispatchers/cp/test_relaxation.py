@@ -15,7 +15,15 @@ from cpsched.dispatchers.cp import cp_problem
 from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched.kernels.cp import branch_and_bound, relaxation
 from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
-from cpsched.kernels.cp.cp_state import PLACED, BranchTree, CpInstance, Objective, Relaxation, empty_plan, moment_of
+from cpsched.kernels.cp.cp_state import (
+    PLACED,
+    BranchAndBoundState,
+    CpInstance,
+    CumulativeRelaxation,
+    TotalDelayObjective,
+    empty_plan,
+    moment_of,
+)
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.plan_moments import shapes_of
 from cpsched.kernels.scheduling_state import machine_handle
@@ -26,9 +34,9 @@ branch = branch_and_bound.branch_and_bound.py_func  # type: ignore[attr-defined]
 one_by_one = branch_and_bound.interchangeable_bound.py_func  # type: ignore[attr-defined]
 
 
-def relax(facts: CpInstance, rooms: bool) -> Relaxation:
+def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
     without_places = relaxation.without_places.py_func  # type: ignore[attr-defined]
-    return Relaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
+    return CumulativeRelaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
 
 
 def capacities(facts: CpInstance, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -194,7 +202,7 @@ def test_what_is_just_enough_keeps_nobody_waiting() -> None:
     assert relax(considered(a_snapshot(a_cluster(nodes=2, cores=4), queue)), True).demand.shape == (2, 0)
 
 
-def by_hand(relaxed: Relaxation, facts: CpInstance, order: tuple[int, ...]) -> np.ndarray:
+def by_hand(relaxed: CumulativeRelaxation, facts: CpInstance, order: tuple[int, ...]) -> np.ndarray:
     """Starts without places of jobs taken in `order`, each as early as it can be: second by second."""
     d, last_s = facts.table.estimate_s[facts.jobs], 2000
     there = relaxed.capacity[np.searchsorted(relaxed.moment_s, np.arange(last_s), side="right") - 1]
@@ -210,10 +218,10 @@ def by_hand(relaxed: Relaxation, facts: CpInstance, order: tuple[int, ...]) -> n
     return start_s
 
 
-def an_objective(facts: CpInstance, seed: int = 0) -> Objective:
+def an_objective(facts: CpInstance, seed: int = 0) -> TotalDelayObjective:
     choose = np.random.default_rng(seed)
     J = len(facts.jobs)
-    return Objective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
+    return TotalDelayObjective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
 
 
 @pytest.mark.parametrize("dives", [NO_PLACES, LEFT_SHIFTED])
@@ -222,7 +230,7 @@ def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int, dives
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best, trial = empty_plan(facts), empty_plan(facts)
-    spent, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, trial), 100_000, dives)
+    spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), 100_000, dives)
     orders = itertools.permutations(range(len(facts.jobs)))
     least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
     assert exhausted
@@ -243,7 +251,7 @@ def test_a_tree_of_left_shifted_plans_is_smaller_and_has_as_good_a_plan() -> Non
         objective.weight[5:] = objective.weight[0]
         objective.since_s[5:] = objective.since_s[0]
         found = [
-            branch(facts, BranchTree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
+            branch(facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
             for dives in (NO_PLACES, LEFT_SHIFTED)
         ]
         assert all(exhausted for _, exhausted, _ in found)
@@ -265,8 +273,10 @@ def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best = cp_problem.first_leaf(facts)
     before, kept = delay(objective, best.start_s), best.start_s.copy()
-    without = branch(facts, BranchTree(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES)[2]
-    _, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
+    without = branch(
+        facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
+    )[2]
+    _, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
     after = delay(objective, best.start_s)
     assert exhausted
     assert bound <= after <= before
@@ -280,12 +290,15 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
     facts = considered(a_round(3, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts)
     whole = branch(
-        facts, BranchTree(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)), 10**6, NO_PLACES
+        facts,
+        BranchAndBoundState(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)),
+        10**6,
+        NO_PLACES,
     )[0]
 
     def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
         best, trial = empty_plan(facts), empty_plan(facts)
-        spent, exhausted, bound = branch(facts, BranchTree(relaxed, objective, best, trial), most, dives)
+        spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), most, dives)
         return int(spent), bool(exhausted), float(bound)
 
     assert whole > 5
@@ -314,7 +327,16 @@ def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
     facts = considered(a_snapshot(a_cluster(), queue))
     weight, since_s = np.ones(8), np.zeros(8, np.int64)
     weight[5], since_s[6] = 2.0, 9
-    assert branch_and_bound.alike_jobs(facts, Objective(weight, since_s, 0.0)).tolist() == [0, 1, 0, 3, 4, 5, 6, 0]
+    assert branch_and_bound.alike_jobs(facts, TotalDelayObjective(weight, since_s, 0.0)).tolist() == [
+        0,
+        1,
+        0,
+        3,
+        4,
+        5,
+        6,
+        0,
+    ]
 
 
 def test_a_postponed_job_takes_those_like_it_along() -> None:
@@ -333,7 +355,7 @@ def test_equal_jobs_one_after_the_other_are_the_best_plan(seed: int) -> None:
     queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
     facts = considered(a_snapshot(a_cluster(nodes=3, cores=5), queue, running, now_s=2))
     relaxed = relax(facts, True)
-    objective = Objective(np.full(5, 0.5), np.full(5, 2 + 7 * (seed % 3)), 0.0)
+    objective = TotalDelayObjective(np.full(5, 0.5), np.full(5, 2 + 7 * (seed % 3)), 0.0)
     assert one_by_one(facts, relaxed, objective) == pytest.approx(
         delay(objective, by_hand(relaxed, facts, (0, 1, 2, 3, 4)))
     )
@@ -348,5 +370,5 @@ def test_of_jobs_that_differ_one_after_the_other_bounds_nothing() -> None:
 def test_jobs_that_never_have_room_are_bounded_by_nothing() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, units=2, per_unit=2)]))
     facts = facts.considering(np.array([0]))
-    objective = Objective(np.ones(1), np.zeros(1, np.int64), 0.0)
-    assert one_by_one(facts, Relaxation(np.array([0]), np.array([[1]]), np.array([[2]])), objective) == 0.0
+    objective = TotalDelayObjective(np.ones(1), np.zeros(1, np.int64), 0.0)
+    assert one_by_one(facts, CumulativeRelaxation(np.array([0]), np.array([[1]]), np.array([[2]])), objective) == 0.0

@@ -13,8 +13,8 @@ from cpsched.dispatchers.cp import cp_problem, search_control
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.search_control import RestartSearch, improve
 from cpsched.dispatchers.cp.search_limit import Control, SearchLimit
-from cpsched.dispatchers.cp.solve_result import SolveResult
-from cpsched.kernels.cp.cp_state import Objective, Plan
+from cpsched.dispatchers.cp.solve_result import CpSolveResult
+from cpsched.kernels.cp.cp_state import CpPlan, TotalDelayObjective
 from tests.builders import a_cluster, a_job, a_snapshot
 
 
@@ -51,7 +51,7 @@ class Played(RestartSearch):
         self._doubled = doubled
         return SimpleNamespace(crossed=not self.ends)
 
-    def _verify(self, budget: Any, plan: Plan) -> None:
+    def _verify(self, budget: Any, plan: CpPlan) -> None:
         self.verified.append(self._least_ms)
 
     def _search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
@@ -184,12 +184,12 @@ def test_of_jobs_alike_the_first_goes_first_however_they_are_shaken() -> None:
 # ------------------------------------------------------------------------------------------------- the whole
 
 
-def a_problem() -> tuple[CpProblem, Plan]:
+def a_problem() -> tuple[CpProblem, CpPlan]:
     """At second 100, one at a time: three jobs of 30, 20 and 10 s, planned in the order in which they came."""
     queue = [a_job(id, per_unit=4, walltime_s=10 * (4 - id)) for id in (1, 2, 3)]
     snapshot = a_snapshot(a_cluster(nodes=1), queue, now_s=100)
     facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
-    objective = Objective(np.ones(3), np.full(3, 100), 0.0)
+    objective = TotalDelayObjective(np.ones(3), np.full(3, 100), 0.0)
     return CpProblem(facts, objective, snapshot.queue[:0], overdue=False), cp_problem.first_leaf(facts)
 
 
@@ -198,7 +198,7 @@ def a_problem() -> tuple[CpProblem, Plan]:
 def test_the_best_plan_is_found_and_proved_with_or_without_one_to_begin_with(model: str, guided: bool) -> None:
     problem, plan = a_problem()
     limit = SearchLimit(60.0, 1.0, 2, effort=50_000, model_s=60.0)
-    found = improve(problem, SolveResult(plan, "dive", False, 1.0), model, limit, 0, guided)
+    found = improve(problem, CpSolveResult(plan, "dive", False, 1.0), model, limit, 0, guided)
     assert (found.path, found.status, found.bound) == ("solver", "optimal", 40.0)
     assert found.plan is not None
     assert found.plan.start_s.tolist() == [130, 110, 100]
@@ -213,7 +213,7 @@ def test_a_model_that_would_be_too_large_is_not_built(
     problem, plan = a_problem()
     monkeypatch.setattr(search_control.pywrapcp, "Solver", lambda *_: pytest.fail("no solver is needed"))
     found = improve(
-        problem, SolveResult(plan, "x", False), "positions", SearchLimit(1.0, 1.0, 1, model_s=0.0), 0, guided
+        problem, CpSolveResult(plan, "x", False), "positions", SearchLimit(1.0, 1.0, 1, model_s=0.0), 0, guided
     )
     assert (found.path, found.status) == (path, status)
     assert (found.plan is plan) is guided
@@ -222,7 +222,7 @@ def test_a_model_that_would_be_too_large_is_not_built(
 def test_a_limit_that_is_over_before_the_first_search_leaves_the_plan_unverified() -> None:
     problem, plan = a_problem()
     limit = SearchLimit(60.0, 1.0, 2, effort=1, model_s=60.0)
-    found = improve(problem, SolveResult(plan, "dive", False, 1.0), "positions", limit, 0)
+    found = improve(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit, 0)
     assert found.plan is not None
     assert found.status in ("unverified", "feasible")
     assert found.plan.start_s.tolist() == plan.start_s.tolist()
@@ -251,7 +251,7 @@ def test_a_search_is_shown_the_best_plan_where_it_was_shown_one_at_first(guided:
         assert (leaf.start_s.tolist(), list(rank), whole) == ([-1, -1, -1], [0, 1, 2], True)
 
 
-def a_run(plan: Plan | None, same: list[list[int]]) -> RestartSearch:
+def a_run(plan: CpPlan | None, same: list[list[int]]) -> RestartSearch:
     problem, leaf = a_problem()
     solver = search_control.pywrapcp.Solver("by hand")
     model = search_control.MODELS["positions"](solver, problem, leaf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched.dispatchers.cp.search_control import SearchBudget
+from cpsched.dispatchers.cp.search_control import RemainingSearchBudget
 from cpsched.dispatchers.cp.search_limit import SearchLimit
 from cpsched.errors import InvalidValue
 
@@ -24,7 +24,7 @@ class Clock:
 
 def test_the_last_search_ends_before_the_limit_by_what_taking_the_model_down_takes() -> None:
     solver, limit = Clock(), SearchLimit(10.0, 100.0, 2)
-    budget, whole = SearchBudget(solver, limit, 0, 3000), SearchBudget(solver, limit, 0, 0)
+    budget, whole = RemainingSearchBudget(solver, limit, 0, 3000), RemainingSearchBudget(solver, limit, 0, 0)
     solver.ms = 6999
     assert (budget(), whole()) == (False, False)
     solver.ms = 7000
@@ -34,7 +34,7 @@ def test_the_last_search_ends_before_the_limit_by_what_taking_the_model_down_tak
 def test_a_search_gets_its_share_of_what_is_left() -> None:
     solver = Clock()
     solver.ms = 500
-    budget = SearchBudget(solver, SearchLimit(10.0, 1.0, 2), 1, 0)
+    budget = RemainingSearchBudget(solver, SearchLimit(10.0, 1.0, 2), 1, 0)
     solver.ms = 2499
     assert not budget()
     solver.ms = 2500
@@ -43,7 +43,7 @@ def test_a_search_gets_its_share_of_what_is_left() -> None:
 
 def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None:
     solver, limit = Clock(), SearchLimit(10.0, 0.01, 2)
-    short, verifying = SearchBudget(solver, limit, 0, 200), SearchBudget(solver, limit, 0, 200, 200)
+    short, verifying = RemainingSearchBudget(solver, limit, 0, 200), RemainingSearchBudget(solver, limit, 0, 200, 200)
     solver.ms = 199
     assert (short(), verifying()) == (True, False)
     solver.ms = 200

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched import registry
 from cpsched.dispatchers.cp.cp_objective import slowdown, with_site_priority
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import InvalidValue
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_snapshot
@@ -51,7 +51,7 @@ def test_a_small_site_weight_leaves_the_objective_its_say(name: str) -> None:
 
 def test_the_constant_part_of_an_objective_stays() -> None:
     snapshot = one_at_a_time({1: 1, 2: 2}, {1: 60, 2: 120})
-    plain = slowdown(snapshot, snapshot.queue, ExpectedWaits({}))
+    plain = slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({}))
     weighed = with_site_priority(plain, snapshot, snapshot.queue, 1.0)
     assert weighed.constant == plain.constant
     assert weighed.weight[1] / weighed.weight[0] > plain.weight[1] / plain.weight[0]

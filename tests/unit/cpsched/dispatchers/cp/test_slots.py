@@ -9,10 +9,10 @@ from cpsched.dispatchers.cp import cp_problem, search_control
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from cpsched.dispatchers.cp.cp_objective import slowdown
 from cpsched.dispatchers.cp.slot_model import all_alike
-from cpsched.dispatchers.expected_waits import ExpectedWaits
+from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.branch_and_bound import NO_PLACES, branch_and_bound, interchangeable_bound
-from cpsched.kernels.cp.cp_state import BranchTree, empty_plan
+from cpsched.kernels.cp.cp_state import BranchAndBoundState, empty_plan
 from cpsched.kernels.cp.relaxation import relax
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -86,9 +86,11 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
     facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
     relaxed = relax(facts, True)
-    objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
+    objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
     plan, trial = cp_problem.first_leaf(facts), empty_plan(facts)
-    _, exhausted, bound = branch_and_bound(facts, BranchTree(relaxed, objective, plan, trial), 1_000_000, NO_PLACES)
+    _, exhausted, bound = branch_and_bound(
+        facts, BranchAndBoundState(relaxed, objective, plan, trial), 1_000_000, NO_PLACES
+    )
     assert exhausted
     assert interchangeable_bound(facts, relaxed, objective) == pytest.approx(bound)
 
@@ -96,7 +98,7 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
 def test_where_jobs_differ_nothing_is_known() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
     facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
-    objective = slowdown(snapshot, facts.jobs, ExpectedWaits(None))
+    objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
     assert interchangeable_bound(facts, relax(facts, True), objective) == 0.0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.solve_result import (
-    SolveResult,
+    CpSolveResult,
     decision_of_placed_plan,
     decision_with_allocation,
     effort_of,
@@ -16,7 +16,7 @@ from cpsched.dispatchers.cp.solve_result import (
     start_first_fitting,
 )
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.cp_state import CpInstance, Objective, Plan, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
 from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -38,13 +38,13 @@ def considered(snapshot: Snapshot, count: int = 3) -> CpInstance:
     return cp_problem.cp_instance_of(snapshot).considering(snapshot.queue[:count])
 
 
-def a_plan(facts: CpInstance, *start_s: int) -> Plan:
+def a_plan(facts: CpInstance, *start_s: int) -> CpPlan:
     plan = empty_plan(facts)
     plan.start_s[:] = start_s
     return plan
 
 
-OBJECTIVE = Objective(np.array([1.0, 2.0, 3.0]), np.array([100, 100, 100]), 40.0)
+OBJECTIVE = TotalDelayObjective(np.array([1.0, 2.0, 3.0]), np.array([100, 100, 100]), 40.0)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_objective_and_bound_are_told_where_somebody_searched_and_found(
 ) -> None:
     facts = considered(a_queue())
     plan = a_plan(facts, 110, 120, 100) if has_plan else None
-    answer = SolveResult(plan, "solver", False, 5.0, status, 0.25, 99, 0.125, 0.5)
+    answer = CpSolveResult(plan, "solver", False, 5.0, status, 0.25, 99, 0.125, 0.5)
     effort = effort_of(facts, answer, OBJECTIVE, 77)
     assert effort == Effort("solver", 3, 77, status, objective, bound, 0.25, 99, 0.125, 0.5)
 
 
 def test_an_answer_of_which_nothing_is_said_cost_nothing() -> None:
-    answer = SolveResult(None, "dive", certain=False)
+    answer = CpSolveResult(None, "dive", certain=False)
     assert (answer.bound, answer.status, answer.solver_s, answer.branches) == (0.0, "", 0.0, 0)
     assert (answer.first_s, answer.best_s) == (0.0, 0.0)
 

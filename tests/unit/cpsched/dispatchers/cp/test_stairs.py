@@ -10,7 +10,7 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import cp_problem, position_constraints, position_model, position_variables
 from cpsched.dispatchers.cp.cp_objective import by_slowdown
-from cpsched.dispatchers.cp.position_variables import PositionVariables, Rectangles
+from cpsched.dispatchers.cp.position_variables import PositionModelVariables, RunningJobRectangles
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Cluster, Decision, Snapshot
@@ -34,14 +34,14 @@ def a_mix(seed: int) -> Snapshot:
     return a_snapshot(cluster, queue, running)
 
 
-def model_of(snapshot: Snapshot) -> PositionVariables:
+def model_of(snapshot: Snapshot) -> PositionModelVariables:
     facts = cp_problem.cp_instance_of(snapshot)
     facts = facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
     return position_variables.variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))
 
 
-def boxes(*rows: tuple[int, int, int]) -> Rectangles:
-    return Rectangles(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+def boxes(*rows: tuple[int, int, int]) -> RunningJobRectangles:
+    return RunningJobRectangles(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
 
 
 def test_a_position_is_free_when_the_running_job_there_ends() -> None:

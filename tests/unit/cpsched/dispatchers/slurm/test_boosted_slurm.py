@@ -8,7 +8,7 @@ import pytest
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
-from cpsched.dispatchers.slurm.boosted_slurm import LAST, BoostedSlurmDispatcher, BoostTable
+from cpsched.dispatchers.slurm.boosted_slurm import LAST, BoostedSlurmDispatcher, PriorityBoostTable
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort
 from cpsched.policy import Policy
@@ -59,7 +59,7 @@ def given(points, snapshot, ids):
 
 def test_points_lift_as_little_as_the_order_takes():
     snapshot = a_snapshot(a_cluster(), [small(1, priority=5), small(2, priority=9), small(3, priority=2)])
-    points = BoostTable()
+    points = PriorityBoostTable()
     given(points, snapshot, [3, 1, 2])
     assert ids_in_order(points, snapshot) == [3, 1, 2]
     assert points.told() == {"3": [7, 0], "1": [4, 1], "2": [0, 2]}
@@ -67,7 +67,7 @@ def test_points_lift_as_little_as_the_order_takes():
 
 def test_no_points_lift_a_job_over_a_tier():
     snapshot = a_snapshot(a_cluster(), [small(1), small(2, tier=1), small(3, tier=1)])
-    points = BoostTable()
+    points = PriorityBoostTable()
     given(points, snapshot, [1, 3, 2])
     assert ids_in_order(points, snapshot) == [3, 2, 1]
     assert points.told()["1"] == [0, 0]
@@ -75,7 +75,7 @@ def test_no_points_lift_a_job_over_a_tier():
 
 def test_a_job_that_came_since_stands_where_its_own_priority_puts_it():
     queue = [small(1, priority=5), small(2, priority=9), small(3, priority=2)]
-    points = BoostTable()
+    points = PriorityBoostTable()
     given(points, a_snapshot(a_cluster(), queue), [2, 3, 1])
     later = a_snapshot(a_cluster(), [*queue, small(4, priority=9), small(5, priority=7), small(6, priority=5)])
     assert ids_in_order(points, later) == [2, 4, 5, 3, 1, 6]
@@ -84,7 +84,7 @@ def test_a_job_that_came_since_stands_where_its_own_priority_puts_it():
 
 def test_priorities_that_grow_alike_leave_the_order_as_it_is():
     queue = [small(1, priority=5), small(2, priority=9)]
-    points = BoostTable()
+    points = PriorityBoostTable()
     given(points, a_snapshot(a_cluster(), queue), [1, 2])
     older = a_snapshot(a_cluster(), [dataclasses.replace(job, priority=job.priority + 100) for job in queue])
     assert ids_in_order(points, older) == [1, 2]
@@ -92,7 +92,7 @@ def test_priorities_that_grow_alike_leave_the_order_as_it_is():
 
 def test_points_are_kept_through_words():
     snapshot = a_snapshot(a_cluster(), [small(1), small(2), small(3)])
-    points, again = BoostTable(), BoostTable()
+    points, again = PriorityBoostTable(), PriorityBoostTable()
     given(points, snapshot, [3, 1])
     again.recall(points.told())
     assert ids_in_order(again, snapshot) == [3, 1, 2]

@@ -3,10 +3,10 @@
 import pytest
 
 from cpsched.dispatchers.slurm.pass_schedule import (
-    DuePasses,
-    PassResults,
-    PassSchedule,
-    QueueObservation,
+    DueSchedulingPasses,
+    QueueAgeSummary,
+    SchedulingPassHistory,
+    SchedulingPassResults,
     after_passes,
     due_passes,
     next_pass_s,
@@ -14,22 +14,25 @@ from cpsched.dispatchers.slurm.pass_schedule import (
 from cpsched.dispatchers.slurm.scheduler_parameters import parse_parameters
 from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
-QUIET = PassSchedule(seen_s=100, asked_s=100, full_s=100, pass_s=100, backfill_s=100, running=2, waiting=1)
+QUIET = SchedulingPassHistory(seen_s=100, asked_s=100, full_s=100, pass_s=100, backfill_s=100, running=2, waiting=1)
 """Everything ran at second 100; one job waits since, two run."""
 
 
 def made(text, now_s, agenda=QUIET, newest_s=90, running=2, oldest_s=90):
-    return due_passes(agenda, parse_parameters(text).parameters, QueueObservation(now_s, oldest_s, newest_s, running))
+    return due_passes(agenda, parse_parameters(text).parameters, QueueAgeSummary(now_s, oldest_s, newest_s, running))
 
 
 def after(made, **came):
     return after_passes(
-        made, PassResults(**({"waiting": 1, "started": 0, "backfilled": 0, "main_cut": 0, "backfill_cut": 0} | came))
+        made,
+        SchedulingPassResults(
+            **({"waiting": 1, "started": 0, "backfilled": 0, "main_cut": 0, "backfill_cut": 0} | came)
+        ),
     )
 
 
 def test_at_the_first_instant_everything_is_due():
-    found = made("", 7, PassSchedule(), newest_s=7, oldest_s=7, running=0)
+    found = made("", 7, SchedulingPassHistory(), newest_s=7, oldest_s=7, running=0)
     assert (found.main, found.backfill) == (FULL, True)
 
 
@@ -105,7 +108,7 @@ def test_an_instant_as_a_whole(text, now_s, seen, before, main, backfill, change
     agenda = QUIET._replace(
         **{**before, "seen_s": now_s, "running": running, **({"cut": 0} if main else {}), **changes}
     )
-    assert found == DuePasses(main, backfill, agenda)
+    assert found == DueSchedulingPasses(main, backfill, agenda)
 
 
 def test_an_instant_without_a_pass_forgets_nothing():

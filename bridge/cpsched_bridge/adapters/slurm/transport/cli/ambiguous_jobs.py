@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import RawJob, split_records
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import UnparsedScontrolJob, split_records
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.errors import BackendError
 
@@ -21,14 +21,14 @@ KEPT_S = 60.0
 
 
 @dataclass(slots=True)
-class AmbiguousJobs:
+class AmbiguousJobResolver:
     """Remember answers; `ask` shows some jobs in one answer, None if it fails."""
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]
-    _known: dict[int, tuple[float, Row, RawJob]] = field(default_factory=dict)
+    _known: dict[int, tuple[float, Row, UnparsedScontrolJob]] = field(default_factory=dict)
 
-    def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, RawJob]:
+    def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, UnparsedScontrolJob]:
         """Return the records of those of these jobs that are unambiguous."""
         now_s = self.clock()
         wanted = {number for number in numbers if number in rows}
@@ -51,7 +51,7 @@ class AmbiguousJobs:
                 groups += [part for part in (left[:half], left[half:]) if part]
         return {number: known[2] for number, known in self._known.items()}
 
-    def _shown(self, group: list[int]) -> dict[int, RawJob]:
+    def _shown(self, group: list[int]) -> dict[int, UnparsedScontrolJob]:
         printed = self.ask(group)
         if printed is None:
             return {}

@@ -23,20 +23,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.formatting import many
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
-from cpsched_bridge.adapters.slurm.transport.cli import sacct, scontrol_job, scontrol_objects, squeue, word_parsers
-from cpsched_bridge.adapters.slurm.transport.cli.ambiguous_jobs import AmbiguousJobs
-from cpsched_bridge.adapters.slurm.transport.cli.job_records import JobRecordBuilder
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import RawJob
+from cpsched_bridge.adapters.slurm.transport.cli import (
+    sacct,
+    scontrol_job,
+    scontrol_objects,
+    slurm_value_parsers,
+    squeue,
+)
+from cpsched_bridge.adapters.slurm.transport.cli.ambiguous_jobs import AmbiguousJobResolver
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import SlurmJobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import UnparsedScontrolJob
 from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
-from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import StallTimeout
+from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import AdaptiveIdleTimeout
 from cpsched_bridge.adapters.slurm.transport.programs import topology
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of, rate_limit, told_of
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import (
+    SlurmRpcTokenBucket,
+    calls_of,
+    rate_limit,
+    told_of,
+)
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 
 DETAILS_INTERVAL_S = 20.0
@@ -65,7 +76,7 @@ class _Rows:
     """Jobs as squeue shows them, the hidden ones, and their scontrol records."""
 
     rows: dict[int, Row] = field(default_factory=dict)
-    shown: dict[int, RawJob] = field(default_factory=dict)
+    shown: dict[int, UnparsedScontrolJob] = field(default_factory=dict)
     twice: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
     """Numbers of jobs that squeue shows only when queried by number, if they exist."""
@@ -82,10 +93,11 @@ def _array(row: Row) -> str:
     return row["JobArrayID"].partition("_")[0]
 
 
-class CliReader:
+class SlurmCliReader:
     """Read Slurm by its commands, called from one thread.
 
-    - `deadline_s` is how long slurmctld may be silent, see `StallTimeout`; `history_deadline_s` is for the accounting
+    - `deadline_s` is how long slurmctld may be silent, see `AdaptiveIdleTimeout`; `history_deadline_s` is for the
+      accounting
       database.
     - `programs` starts programs as `SlurmPrograms` does.
     """
@@ -96,31 +108,34 @@ class CliReader:
         history_deadline_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         programs: Callable[..., SlurmPrograms] = SlurmPrograms,
-        budget: CallBudget | None = None,
+        budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
         self._programs = programs
         self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
-        self._patience = StallTimeout(deadline_s)
-        self._budget = budget or CallBudget()
+        self._patience = AdaptiveIdleTimeout(deadline_s)
+        self._budget = budget or SlurmRpcTokenBucket()
         self._clock = clock
         self._version: tuple[int, int] | None = None
         self._clients = ""
-        self._jobs = JobRecordBuilder()
-        self._groups = UnixGroups()
-        self._suspects, self._looked_suspects = AmbiguousJobs(self._apart, clock), AmbiguousJobs(self._apart, clock)
+        self._jobs = SlurmJobRecordBuilder()
+        self._groups = UnixGroupLookup()
+        self._suspects, self._looked_suspects = (
+            AmbiguousJobResolver(self._apart, clock),
+            AmbiguousJobResolver(self._apart, clock),
+        )
         self._kept: dict[str, tuple[float, str]] = {}
         """Answers that some readings reuse, and their times."""
-        self._nodes = scontrol_objects.NodeRecords()
-        self._squeued: squeue.JobRecords | None = None
+        self._nodes = scontrol_objects.NodeRecordBuilder()
+        self._squeued: squeue.SqueueRecordParser | None = None
         self._before: dict[int, Row] = {}
-        self._shown: dict[int, RawJob] = {}
+        self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
         """scontrol's records of the jobs of `_before`, and the numbers with several records."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
         """Until when scontrol is called for some jobs only, since showing all took too long."""
-        self._unseen: dict[int, tuple[float, RawJob, Row]] = {}
+        self._unseen: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
         """Rows of tasks that squeue hides, the time of their query, and scontrol's record of the task then."""
         self._past: tuple[SlurmPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
@@ -159,13 +174,13 @@ class CliReader:
             self._past_wait_s = 0.0
         return facts
 
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         """Read the jobs, then everything else by one scontrol."""
         self._budget.wait_for_reading(READING_CALLS)
         with self._patience.reading():
             return self._read()
 
-    def _read(self) -> ClusterRecords:
+    def _read(self) -> SlurmRecords:
         release = self._release()[0]
         self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
         found = self._jobs_now(squeue.fields_for(release))
@@ -187,7 +202,7 @@ class CliReader:
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
         partitions = scontrol_objects.partitions(self._kept["partitions"][1])
         config = scontrol_objects.config(self._kept["config"][1])
-        return ClusterRecords(
+        return SlurmRecords(
             now_s=int(time.time()),
             nodes=self._nodes.read(texts["nodes"]),
             partitions=partitions,
@@ -285,7 +300,7 @@ class CliReader:
 
     def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
         """Return all jobs that squeue shows; an unchanged one stays the same object."""
-        self._squeued = self._squeued or squeue.JobRecords(fields)
+        self._squeued = self._squeued or squeue.SqueueRecordParser(fields)
         end = squeue.word()
         printed = self._ask({"jobs": squeue.command(fields, end)})["jobs"]
         return squeue.by_number(self._squeued.read(printed, end))
@@ -388,11 +403,11 @@ class CliReader:
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue.by_number(squeue.JobRecords(fields).read(text, end))
+            found |= squeue.by_number(squeue.SqueueRecordParser(fields).read(text, end))
         return found
 
     def _with_details(
-        self, rows: dict[int, Row], shown: dict[int, RawJob], twice: set[int], whole: bool = True
+        self, rows: dict[int, Row], shown: dict[int, UnparsedScontrolJob], twice: set[int], whole: bool = True
     ) -> _Rows:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
@@ -429,7 +444,7 @@ class CliReader:
             shown |= self._looked_suspects.records(twice, rows)
         return _Rows(rows, shown, twice, hidden)
 
-    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, RawJob]) -> dict[int, Row]:
+    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]) -> dict[int, Row]:
         """Return known rows of hidden tasks that scontrol shows unchanged."""
         found: dict[int, Row] = {}
         for number in hidden:
@@ -475,7 +490,7 @@ class CliReader:
 
 
 def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
-    """Return the record of a job for `CliReader.look`; None if it is ambiguous."""
+    """Return the record of a job for `SlurmCliReader.look`; None if it is ambiguous."""
     array, is_task, task = row["JobArrayID"].partition("_")
     shown = found.shown.get(number)
     reason = row["Reason"]
@@ -493,12 +508,12 @@ def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | No
         return {
             "id": number,
             "state": row["State"],
-            "state_reason": word_parsers.text(reason),
+            "state_reason": slurm_value_parsers.text(reason),
             "priority": int(row["PriorityLong"]),
-            "num_nodes": word_parsers.count(row["NumNodes"]),
-            "admin_comment": word_parsers.text(row["admin_comment"]),
-            "comment": word_parsers.text(row["Comment"]),
-            "requeue_count": word_parsers.number(row["RestartCnt"]) or 0,
+            "num_nodes": slurm_value_parsers.count(row["NumNodes"]),
+            "admin_comment": slurm_value_parsers.text(row["admin_comment"]),
+            "comment": slurm_value_parsers.text(row["Comment"]),
+            "requeue_count": slurm_value_parsers.number(row["RestartCnt"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and waiting is None else None,
             "array_tasks_waiting": waiting,

@@ -1,4 +1,4 @@
-"""Implement `Transport` by Slurm's own commands, without lasting processes."""
+"""Implement `SlurmTransport` by Slurm's own commands, without lasting processes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import comment_in
-from cpsched_bridge.adapters.slurm.transport import Transport
+from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, CliCommands
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, SlurmCliCommands
 from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of
-from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseCommands, LeaseRefused
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, calls_of
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseRefused, LeaseReservationCommands
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unreachable
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 
 NAME = "cli"
 
 
-class CliTransport(CliCommands, Transport):
+class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
     """Use Slurm's own programs.
 
     `history_deadline_s` is for the accounting database, `deadline_s` for the rest.
@@ -35,12 +35,12 @@ class CliTransport(CliCommands, Transport):
         deadline_s: float = 10.0,
         history_deadline_s: float = 60.0,
         why: str = "",
-        reading: CliReader | None = None,
-        budget: CallBudget | None = None,
+        reading: SlurmCliReader | None = None,
+        budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
         self._why = why
-        budget = budget or CallBudget()
-        self._records = reading or CliReader(deadline_s, history_deadline_s, budget=budget)
+        budget = budget or SlurmRpcTokenBucket()
+        self._records = reading or SlurmCliReader(deadline_s, history_deadline_s, budget=budget)
         super().__init__(self._records, deadline_s, budget)
         self._claiming = claiming(self.scontrol, deadline_s, budget)
 
@@ -61,7 +61,7 @@ class CliTransport(CliCommands, Transport):
         return self._records.facts()
 
     @override
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         return self._records.read()
 
     @override
@@ -96,10 +96,10 @@ NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
 
 
 def claiming(
-    scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: CallBudget | None = None
-) -> LeaseCommands:
+    scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: SlurmRpcTokenBucket | None = None
+) -> LeaseReservationCommands:
     """Return the calls for the lease reservation, each within `deadline_s` seconds."""
-    spent = budget or CallBudget()
+    spent = budget or SlurmRpcTokenBucket()
 
     def asked(command: Sequence[str]) -> str:
         spent.spend(calls_of(command))
@@ -114,4 +114,4 @@ def claiming(
             raise BackendUnavailable("sinfo: names no node")
         return min(names)
 
-    return LeaseCommands(words, node, scontrol)
+    return LeaseReservationCommands(words, node, scontrol)

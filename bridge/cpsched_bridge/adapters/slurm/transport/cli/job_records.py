@@ -14,8 +14,13 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import JobDetail, RawJob, detail_of, same_record
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import (
+    ScontrolJobDetail,
+    UnparsedScontrolJob,
+    detail_of,
+    same_record,
+)
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import layouts_in
 
@@ -30,86 +35,93 @@ Read = Callable[[str], Any]
 _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
     ("id", "JobID", int),
     ("state", "State", str),
-    ("state_reason", "Reason", word_parsers.text),
+    ("state_reason", "Reason", slurm_value_parsers.text),
     ("priority", "PriorityLong", int),
-    ("name", "Name", word_parsers.text),
+    ("name", "Name", slurm_value_parsers.text),
     ("user_id", "UserID", int),
-    ("account", "Account", word_parsers.text),
-    ("partition", "Partition", word_parsers.text),
-    ("qos", "QOS", word_parsers.text),
-    ("submit_time", "SubmitTime", word_parsers.count),
-    ("eligible_time", "EligibleTime", word_parsers.count),
-    ("start_time", "StartTime", word_parsers.count),
-    ("end_time", "EndTime", word_parsers.count),
-    ("num_nodes", "NumNodes", word_parsers.count),
-    ("cpus", "NumCPUs", lambda word: word_parsers.count(word) or 1),
-    ("ntasks_per_node", "NTPerNode", word_parsers.count),
-    ("min_cpus_per_node", "MinCPUs", word_parsers.count),
-    ("gres_per_node", "tres-per-node", word_parsers.gres),
-    ("tres_per_task", "tres-per-task", word_parsers.resources),
-    ("heterogeneous_id", "HetJobID", word_parsers.count),
-    ("admin_comment", "admin_comment", word_parsers.text),
-    ("comment", "Comment", word_parsers.text),
-    ("requeue_count", "RestartCnt", lambda word: word_parsers.number(word) or 0),
-    ("reservation", "Reservation", word_parsers.text),
+    ("account", "Account", slurm_value_parsers.text),
+    ("partition", "Partition", slurm_value_parsers.text),
+    ("qos", "QOS", slurm_value_parsers.text),
+    ("submit_time", "SubmitTime", slurm_value_parsers.count),
+    ("eligible_time", "EligibleTime", slurm_value_parsers.count),
+    ("start_time", "StartTime", slurm_value_parsers.count),
+    ("end_time", "EndTime", slurm_value_parsers.count),
+    ("num_nodes", "NumNodes", slurm_value_parsers.count),
+    ("cpus", "NumCPUs", lambda word: slurm_value_parsers.count(word) or 1),
+    ("ntasks_per_node", "NTPerNode", slurm_value_parsers.count),
+    ("min_cpus_per_node", "MinCPUs", slurm_value_parsers.count),
+    ("gres_per_node", "tres-per-node", slurm_value_parsers.gres),
+    ("tres_per_task", "tres-per-task", slurm_value_parsers.resources),
+    ("heterogeneous_id", "HetJobID", slurm_value_parsers.count),
+    ("admin_comment", "admin_comment", slurm_value_parsers.text),
+    ("comment", "Comment", slurm_value_parsers.text),
+    ("requeue_count", "RestartCnt", lambda word: slurm_value_parsers.number(word) or 0),
+    ("reservation", "Reservation", slurm_value_parsers.text),
 )
 
 
 def _or_infinite(word: str) -> int | str | None:
     """Return tasks per socket or core; squeue prints nothing for no limit."""
-    return word_parsers.UNLIMITED if word == "N/A" else word_parsers.count(word)
+    return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.count(word)
 
 
 _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
-    ("required_nodes", "ReqNodes", word_parsers.text),
-    ("dependencies", "Dependency", word_parsers.dependencies),
-    ("constraints", "Feature", word_parsers.names),
-    ("preferred_features", "Prefer", word_parsers.text),
-    ("cluster_constraints", "ClusterFeature", word_parsers.names),
-    ("licenses", "Licenses", word_parsers.names),
-    ("burst_buffer", "BurstBuffer", word_parsers.text),
-    ("network", "Network", word_parsers.text),
-    ("deadline", "Deadline", word_parsers.count),
-    ("requires_contiguous_nodes", "Contiguous", word_parsers.flag),
-    ("requires_node_reboot", "Reboot", word_parsers.flag),
-    ("required_switches", "ReqSwitch", word_parsers.count),
-    ("cores_reserved_for_system", "CoreSpec", lambda word: None if "Thread" in word else word_parsers.number(word)),
+    ("required_nodes", "ReqNodes", slurm_value_parsers.text),
+    ("dependencies", "Dependency", slurm_value_parsers.dependencies),
+    ("constraints", "Feature", slurm_value_parsers.names),
+    ("preferred_features", "Prefer", slurm_value_parsers.text),
+    ("cluster_constraints", "ClusterFeature", slurm_value_parsers.names),
+    ("licenses", "Licenses", slurm_value_parsers.names),
+    ("burst_buffer", "BurstBuffer", slurm_value_parsers.text),
+    ("network", "Network", slurm_value_parsers.text),
+    ("deadline", "Deadline", slurm_value_parsers.count),
+    ("requires_contiguous_nodes", "Contiguous", slurm_value_parsers.flag),
+    ("requires_node_reboot", "Reboot", slurm_value_parsers.flag),
+    ("required_switches", "ReqSwitch", slurm_value_parsers.count),
+    (
+        "cores_reserved_for_system",
+        "CoreSpec",
+        lambda word: None if "Thread" in word else slurm_value_parsers.number(word),
+    ),
     ("threads_reserved_for_system", "CoreSpec", lambda word: int(word.split()[0]) if "Thread" in word else None),
-    ("boards_per_node", "BoardsPerNode", word_parsers.count_or_infinite),
-    ("sockets_per_board", "SPerBoard", word_parsers.count_or_infinite),
-    ("sockets_per_node", "Sockets", word_parsers.count_or_infinite),
-    ("cores_per_socket", "Cores", word_parsers.count_or_infinite),
-    ("threads_per_core", "Threads", word_parsers.count_or_infinite),
-    ("ntasks_per_board", "NTPerBoard", word_parsers.count_or_infinite),
+    ("boards_per_node", "BoardsPerNode", slurm_value_parsers.count_or_infinite),
+    ("sockets_per_board", "SPerBoard", slurm_value_parsers.count_or_infinite),
+    ("sockets_per_node", "Sockets", slurm_value_parsers.count_or_infinite),
+    ("cores_per_socket", "Cores", slurm_value_parsers.count_or_infinite),
+    ("threads_per_core", "Threads", slurm_value_parsers.count_or_infinite),
+    ("ntasks_per_board", "NTPerBoard", slurm_value_parsers.count_or_infinite),
     ("ntasks_per_socket", "NTPerSocket", _or_infinite),
     ("ntasks_per_core", "NTPerCore", _or_infinite),
-    ("tres_per_socket", "tres-per-socket", word_parsers.resources),
-    ("temporary_disk_per_node", "MinTmpDisk", word_parsers.mib),
-    ("mcs_label", "MCSLabel", word_parsers.text),
-    ("nice", "Nice", word_parsers.number),
-    ("accrue_time", "AccrueTime", word_parsers.count),
+    ("tres_per_socket", "tres-per-socket", slurm_value_parsers.resources),
+    ("temporary_disk_per_node", "MinTmpDisk", slurm_value_parsers.mib),
+    ("mcs_label", "MCSLabel", slurm_value_parsers.text),
+    ("nice", "Nice", slurm_value_parsers.number),
+    ("accrue_time", "AccrueTime", slurm_value_parsers.count),
 )
 _EMPTY: Record = dict.fromkeys(JOB_FIELDS)
 
 
 @dataclass(slots=True)
-class JobRecordBuilder:
+class SlurmJobRecordBuilder:
     """Build records; unchanged texts are not parsed again."""
 
     counts_one_more: bool = False
     """Whether slurmctld shows one node too many for a waiting job whose tasks have several CPUs."""
-    _known: dict[int, tuple[Row, RawJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
+    _known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
     """The source of each record, the record, its layout, and whether it was merged."""
 
     def read(
-        self, rows: Mapping[int, Row], shown: Mapping[int, RawJob], hidden: frozenset[int] | set[int] = frozenset()
+        self,
+        rows: Mapping[int, Row],
+        shown: Mapping[int, UnparsedScontrolJob],
+        hidden: frozenset[int] | set[int] = frozenset(),
     ) -> tuple[list[Record], dict[int, Layout]]:
         """Return the records and layouts of one reading.
 
         `hidden` are the array numbers whose common record squeue has shown together with others. Only scontrol then has
         the reason and the tasks of that record.
         """
-        known: dict[int, tuple[Row, RawJob | None, Record, Layout | None, bool]] = {}
+        known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = {}
         layouts: dict[int, Layout] = {}
         records = []
         for number, row in rows.items():
@@ -130,7 +142,7 @@ class JobRecordBuilder:
         return records, layouts
 
 
-def _same(before: RawJob | None, now: RawJob | None, row: Row) -> bool:
+def _same(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, row: Row) -> bool:
     if before is None or now is None:
         return before is now
     return same_record(before, now, row["Name"])
@@ -150,7 +162,7 @@ def _counted(record: Record) -> int | None:
     return least if waits and least is not None and nodes == least + 1 else nodes
 
 
-def record_of(row: Row, shown: RawJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
+def record_of(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
     """Return one job; `merged` if squeue has shown it with other tasks of its array."""
     record = _EMPTY.copy()
     unreadable: list[str] = []
@@ -159,7 +171,7 @@ def record_of(row: Row, shown: RawJob | None, merged: bool = False) -> tuple[Rec
     _fill(record, row, _ROW_ALWAYS, unreadable)
     record["user_name"] = _user_name(record["user_id"]) if record["user_id"] is not None else None
     _each(record, unreadable, "cpus_per_task", lambda: _cpus_per_task(row))
-    _each(record, unreadable, "time_limit", lambda: word_parsers.minutes(_time_limit(row, detail)))
+    _each(record, unreadable, "time_limit", lambda: slurm_value_parsers.minutes(_time_limit(row, detail)))
     _each(record, unreadable, "resource_sharing", lambda: sharing(row["OverSubscribe"], row.get("Exclusive")))
     _array(record, row, shown, merged, unreadable)
     if merged:
@@ -196,7 +208,7 @@ def _each(record: Record, unreadable: list[str], name: str, read: Callable[[], A
         unreadable.append(name)
 
 
-def _time_limit(row: Row, detail: JobDetail | None) -> str:
+def _time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
     """Return the time limit, if possible from scontrol.
 
     squeue shows no limit above a year, and a wrong one above 136 years.
@@ -205,9 +217,9 @@ def _time_limit(row: Row, detail: JobDetail | None) -> str:
 
 
 def _cpus_per_task(row: Row) -> int | None:
-    if word_parsers.text(row["cpus-per-tres"]) not in (None, "N/A"):
+    if slurm_value_parsers.text(row["cpus-per-tres"]) not in (None, "N/A"):
         return None
-    return word_parsers.count(row["CPUsPerTask"]) or 1
+    return slurm_value_parsers.count(row["CPUsPerTask"]) or 1
 
 
 def sharing(oversubscribe: str, exclusive: str | None) -> str:
@@ -220,7 +232,7 @@ def sharing(oversubscribe: str, exclusive: str | None) -> str:
     return "NO" if exclusive == "NODE" else str(exclusive)
 
 
-def _array(record: Record, row: Row, shown: RawJob | None, merged: bool, unreadable: list[str]) -> None:
+def _array(record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: bool, unreadable: list[str]) -> None:
     """Set which task of which array a record is, or which tasks wait in it."""
     array, is_task, task = row["JobArrayID"].partition("_")
     if not is_task:
@@ -244,22 +256,33 @@ def _array(record: Record, row: Row, shown: RawJob | None, merged: bool, unreada
         record["array_tasks_parallel"] = shown.throttle
 
 
-def _details(record: Record, row: Row, detail: JobDetail, is_pending: bool, unreadable: list[str]) -> None:
+def _details(record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bool, unreadable: list[str]) -> None:
     """Set what scontrol shows of every job."""
-    _each(record, unreadable, "ntasks", lambda: word_parsers.count(detail.word("NumNodes", "NumTasks")) or 1)
-    _each(record, unreadable, "requested_tres", lambda: word_parsers.resources(_requested(detail.settings, is_pending)))
+    _each(record, unreadable, "ntasks", lambda: slurm_value_parsers.count(detail.word("NumNodes", "NumTasks")) or 1)
+    _each(
+        record,
+        unreadable,
+        "requested_tres",
+        lambda: slurm_value_parsers.resources(_requested(detail.settings, is_pending)),
+    )
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
     nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
     if " MinMemoryCPU=" in line:
         _each(
-            record, unreadable, "memory_per_cpu", lambda: word_parsers.mib(detail.word("MinCPUsNode", "MinMemoryCPU"))
+            record,
+            unreadable,
+            "memory_per_cpu",
+            lambda: slurm_value_parsers.mib(detail.word("MinCPUsNode", "MinMemoryCPU")),
         )
     elif " MinMemoryNode=" in line:
         _each(
-            record, unreadable, "memory_per_node", lambda: word_parsers.mib(detail.word("MinCPUsNode", "MinMemoryNode"))
+            record,
+            unreadable,
+            "memory_per_node",
+            lambda: slurm_value_parsers.mib(detail.word("MinCPUsNode", "MinMemoryNode")),
         )
     if is_pending and not {"-", ","}.isdisjoint(nodes):
-        _each(record, unreadable, "max_nodes", lambda: word_parsers.count(row["MaxNodes"]))
+        _each(record, unreadable, "max_nodes", lambda: slurm_value_parsers.count(row["MaxNodes"]))
 
 
 def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
@@ -272,28 +295,30 @@ def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
     return settings["TRES"] if is_pending else ""
 
 
-def _pending_details(record: Record, detail: JobDetail, unreadable: list[str]) -> None:
+def _pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list[str]) -> None:
     for name, key in (("required_nodes", "ReqNodeList"), ("excluded_nodes", "ExcNodeList")):
         _each(record, unreadable, name, partial(_nodes, detail, key))
-    _each(record, unreadable, "time_limit_min", lambda: word_parsers.minutes(detail.word("RunTime", "TimeMin")))
-    record["batch_constraints"] = word_parsers.names(detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0])
+    _each(record, unreadable, "time_limit_min", lambda: slurm_value_parsers.minutes(detail.word("RunTime", "TimeMin")))
+    record["batch_constraints"] = slurm_value_parsers.names(
+        detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0]
+    )
     record["is_cronjob"] = detail.settings.get("CronJob", "").startswith("Yes")
     record["spreads_over_nodes"] = detail.spread
     record["ntasks_per_gpu"] = detail.per_gpu or None
     record["segment_size"] = detail.segment or None
 
 
-def _nodes(detail: JobDetail, key: str) -> str | None:
-    return word_parsers.text(detail.word("ReqNodeList", key))
+def _nodes(detail: ScontrolJobDetail, key: str) -> str | None:
+    return slurm_value_parsers.text(detail.word("ReqNodeList", key))
 
 
-def _placed(record: Record, row: Row, detail: JobDetail | None, unreadable: list[str]) -> None:
-    record["allocated_nodes"] = word_parsers.text(row["NodeList"])
+def _placed(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadable: list[str]) -> None:
+    record["allocated_nodes"] = slurm_value_parsers.text(row["NodeList"])
     tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
-    _each(record, unreadable, "allocated_tres", lambda: word_parsers.resources(tres))
+    _each(record, unreadable, "allocated_tres", lambda: slurm_value_parsers.resources(tres))
 
 
-def _layout(record: Record, detail: JobDetail | None) -> Layout | None:
+def _layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
     """Return what a job has on each of its nodes, if it is on several."""
     nodes = record["num_nodes"] or 0
     if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING:

@@ -21,7 +21,7 @@ Words = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFields:
+class KnownScontrolFields:
     """The fields of one kind of object.
 
     - `read`: the adapter's decisions depend on them.
@@ -76,7 +76,7 @@ def _set(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-NODE = KnownFields(
+NODE = KnownScontrolFields(
     read=_set(
         "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres Version RealMemory AllocMem MemSpecLimit State "
         "ThreadsPerCore Partitions AllocTRES Weight"
@@ -94,7 +94,7 @@ NODE = KnownFields(
         "RestrictedCoresPerGPU": frozenset(),  # cores for jobs with GPUs only
     },
 )
-PARTITION = KnownFields(
+PARTITION = KnownScontrolFields(
     read=_set(
         "PartitionName AllowGroups AllowAccounts DenyAccounts AllowQos DenyQos QoS DefaultTime ExclusiveUser Exclusive "
         "MaxNodes MaxTime MinNodes MaxCPUsPerNode MaxCPUsPerSocket Nodes PriorityJobFactor PriorityTier RootOnly "
@@ -111,7 +111,7 @@ PARTITION = KnownFields(
         "Topology": _set("default"),
     },
 )
-RESERVATION = KnownFields(
+RESERVATION = KnownScontrolFields(
     read=_set(
         "ReservationName StartTime EndTime Nodes NodeName CoreIDs CoreCnt TRES PartitionName Flags Users Groups "
         "Accounts QOS AllowedPartitions Licenses"
@@ -119,7 +119,7 @@ RESERVATION = KnownFields(
     harmless=_set("Duration NodeCnt Features State BurstBuffer Watts MaxStartDelay"),
     text=_set("Comment"),
 )
-JOB = KnownFields(
+JOB = KnownScontrolFields(
     read=_set(
         "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle HetJobId HetJobOffset HetJobIdSet JobName UserId MCS_label "
         "Priority Nice Account QOS JobState Reason Dependency Restarts Reboot TimeLimit TimeMin SubmitTime "
@@ -141,5 +141,10 @@ JOB = KnownFields(
     text=_set("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
     only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings"), frozenset()),
 )
-KINDS: Mapping[str, KnownFields] = {"node": NODE, "partition": PARTITION, "reservation": RESERVATION, "job": JOB}
+KINDS: Mapping[str, KnownScontrolFields] = {
+    "node": NODE,
+    "partition": PARTITION,
+    "reservation": RESERVATION,
+    "job": JOB,
+}
 """By the word after `scontrol show`, its fields."""

@@ -6,7 +6,7 @@ import pwd
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import PAST_FIELDS, Record
-from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 COLUMNS = (
@@ -58,21 +58,21 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
         user = int(values["UID"])
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
-            "name": word_parsers.text(values["JobName"]),
+            "name": slurm_value_parsers.text(values["JobName"]),
             "user_name": names[user] if user in names else names.setdefault(user, _user_name(user)),
-            "account": word_parsers.text(values["Account"]),
-            "partition": word_parsers.text(values["Partition"]),
-            "submit_time": word_parsers.count(values["Submit"]),
-            "start_time": word_parsers.count(values["Start"]),
-            "end_time": word_parsers.count(values["End"]),
+            "account": slurm_value_parsers.text(values["Account"]),
+            "partition": slurm_value_parsers.text(values["Partition"]),
+            "submit_time": slurm_value_parsers.count(values["Submit"]),
+            "start_time": slurm_value_parsers.count(values["Start"]),
+            "end_time": slurm_value_parsers.count(values["End"]),
             "time_limit": _limit(values["TimelimitRaw"]),
             "state": values["State"].split(" ")[0],
-            "num_nodes": word_parsers.number(values["NNodes"]) or 0,
-            "cpus": word_parsers.number(values["NCPUS"]) or 0,
+            "num_nodes": slurm_value_parsers.number(values["NNodes"]) or 0,
+            "cpus": slurm_value_parsers.number(values["NCPUS"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and task.isdigit() else None,
-            "nodelist": word_parsers.text(values["NodeList"]),
-            "allocated_tres": word_parsers.resources(values["AllocTRES"]),
+            "nodelist": slurm_value_parsers.text(values["NodeList"]),
+            "allocated_tres": slurm_value_parsers.resources(values["AllocTRES"]),
         }
     except ValueError:
         return None
@@ -81,9 +81,9 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
 
 def _limit(word: str) -> int | str | None:
     """Return minutes; None for no limit, "PartitionLimit" for the partition's limit."""
-    if word == word_parsers.UNLIMITED:
+    if word == slurm_value_parsers.UNLIMITED:
         return None
-    return word_parsers.count(word) or "PartitionLimit"
+    return slurm_value_parsers.count(word) or "PartitionLimit"
 
 
 def _user_name(user: int) -> str:

@@ -21,11 +21,15 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.programs import array_records
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, has_plugin
-from cpsched_bridge.adapters.slurm.transport.programs.job_commands import JobCommands, JobControl
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
+    ControllerCallError,
+    JobCommandRefused,
+    has_plugin,
+)
+from cpsched_bridge.adapters.slurm.transport.programs.job_commands import SlurmJobCommands, SlurmJobControl
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import complaint, unreachable
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
@@ -44,8 +48,8 @@ MOST_TIMES = 6
 """Maximum time for all commands of one call, in deadlines of a single command."""
 
 
-class JobLookup(Protocol):
-    """The calls of `cli.cli_reader.CliReader` that commands use."""
+class JobRecordLookup(Protocol):
+    """The calls of `cli.cli_reader.SlurmCliReader` that commands use."""
 
     def config(self) -> Record:
         """Return the controller's configuration."""
@@ -57,19 +61,19 @@ class JobLookup(Protocol):
 
 
 @dataclass(slots=True)
-class PluginStarts:
+class SubmitPluginStarts:
     """Whether the submit plugin is known to pin and release in one change."""
 
     work: bool = True
     """False after the first rejection, by an older plugin or one that does not accept this user as the bridge."""
 
 
-class CliJobControl(JobControl):
+class ScontrolJobControl(SlurmJobControl):
     """Command jobs by scontrol; all changes of one call use one scontrol."""
 
     alone_below = 0  # a look at twenty jobs costs one process, like a look at a single one
 
-    def __init__(self, reading: JobLookup, dialogue: ScontrolSession, starts: PluginStarts) -> None:
+    def __init__(self, reading: JobRecordLookup, dialogue: ScontrolSession, starts: SubmitPluginStarts) -> None:
         self._reading = reading
         self._dialogue = dialogue
         self._starts = starts
@@ -88,7 +92,7 @@ class CliJobControl(JobControl):
     def one(self, number: int) -> Record:
         found = [job for job in self.look([number]) if job["id"] == number]
         if not found:
-            raise RefusedCommand("the controller does not know this job")
+            raise JobCommandRefused("the controller does not know this job")
         return found[0]
 
     @override
@@ -96,7 +100,7 @@ class CliJobControl(JobControl):
         """Start the job by the name in the order: an array task by its index."""
         names = [str(name) for name in order["nodes"]]
         if odd := [name for name in names if not NODE.fullmatch(name)]:
-            raise RefusedCommand(f"{odd[0]!r} is no name of a node")
+            raise JobCommandRefused(f"{odd[0]!r} is no name of a node")
         label = slurm_job_ids.label(order["job"])
         pin = [f"ReqNodeList={','.join(names)}"]
         if "num_nodes" in order:
@@ -113,22 +117,22 @@ class CliJobControl(JobControl):
             try:
                 self._tell(" ".join([f"update JobId={label} Partition={wish}", *settings]))
                 return
-            except CallError as error:
+            except ControllerCallError as error:
                 if error.lost or NO_PARTITION not in str(error):
                     raise
                 self._starts.work = False
         self._tell(" ".join([f"update JobId={label}", *pin, *settings]))
         try:
             self._tell(f"release {label}")
-        except CallError as error:
-            raise CallError(f"pinned, but perhaps not released: {error}", lost=True) from error
+        except ControllerCallError as error:
+            raise ControllerCallError(f"pinned, but perhaps not released: {error}", lost=True) from error
 
     @override
     def hold(self, job: Record) -> None:
         self._tell(f"hold {array_records.words(job)}")
 
     @override
-    def release(self, jobs: Sequence[Record]) -> list[Answer]:
+    def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
         """Release many jobs by one scontrol, but each array by its own.
 
         Array names may be long.
@@ -136,27 +140,27 @@ class CliJobControl(JobControl):
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
         parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
         parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
-        answers: list[Answer] = [Answer("done")] * len(jobs)
+        answers: list[CommandReply] = [CommandReply("done")] * len(jobs)
         for part in parts:
             self._release([jobs[at] for at in part], part, answers)
         return answers
 
-    def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[Answer]) -> None:
+    def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[CommandReply]) -> None:
         """Release these jobs by one command; after an error, read which are still held."""
         code: OutcomeCode = ""
         try:
             words = self._dialogue.tell(f"release {','.join(map(array_records.words, jobs))}")
             lost = unreachable(words)
-        except (CallError, RefusedCommand) as error:
-            words, lost, code = str(error), isinstance(error, CallError) and error.lost, error.code
+        except (ControllerCallError, JobCommandRefused) as error:
+            words, lost, code = str(error), isinstance(error, ControllerCallError) and error.lost, error.code
         except ValueError as error:
             words, lost = str(error), False
         if not words:
             return
-        answer = Answer("unknown" if lost else "refused", words, code)
+        answer = CommandReply("unknown" if lost else "refused", words, code)
         still = {job["id"] for job in jobs}
         if len(jobs) > 1 and code != "not_sent":
-            with contextlib.suppress(CallError):
+            with contextlib.suppress(ControllerCallError):
                 still = {job["id"] for job in self.look(sorted(still)) if job["priority"] == 0}
         for at, job in zip(part, jobs, strict=True):
             if job["id"] in still:
@@ -168,34 +172,34 @@ class CliJobControl(JobControl):
 
     def _tell(self, command: str) -> None:
         if words := self._dialogue.tell(command):
-            raise CallError(words, lost=unreachable(words))
+            raise ControllerCallError(words, lost=unreachable(words))
 
 
-class CliCommands:
-    """Execute orders of `Transport`.
+class SlurmCliCommands:
+    """Execute orders of `SlurmTransport`.
 
     scontrol answers each command within `deadline_s` seconds.
     """
 
-    def __init__(self, reading: JobLookup, deadline_s: float, budget: CallBudget | None = None) -> None:
+    def __init__(self, reading: JobRecordLookup, deadline_s: float, budget: SlurmRpcTokenBucket | None = None) -> None:
         self._reading = reading
         self._deadline_s = deadline_s
-        self._budget = budget or CallBudget()
-        self._starts = PluginStarts()
+        self._budget = budget or SlurmRpcTokenBucket()
+        self._starts = SubmitPluginStarts()
 
-    def start(self, orders: Sequence[Record]) -> list[Answer]:
+    def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Pin and release."""
         return self._told(lambda told: told.start(orders))
 
-    def hold(self, orders: Sequence[Record]) -> list[Answer]:
+    def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Hold, and clear pins."""
         return self._told(lambda told: told.hold(orders))
 
-    def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
+    def hand_back(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins and release."""
         return self._told(lambda told: told.hand_back(orders))
 
-    def unpin(self, orders: Sequence[Record]) -> list[Answer]:
+    def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins; the holds stay."""
         return self._told(lambda told: told.unpin(orders))
 
@@ -208,11 +212,11 @@ class CliCommands:
         most_s = MOST_TIMES * self._deadline_s
         return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=WAIT_S)
 
-    def _told(self, act: Callable[[JobCommands], list[Answer]]) -> list[Answer]:
+    def _told(self, act: Callable[[SlurmJobCommands], list[CommandReply]]) -> list[CommandReply]:
         with self._dialogue() as dialogue:
             try:
-                return act(JobCommands(CliJobControl(self._reading, dialogue, self._starts)))
-            except CallError as error:  # a look failed before any command
+                return act(SlurmJobCommands(ScontrolJobControl(self._reading, dialogue, self._starts)))
+            except ControllerCallError as error:  # a look failed before any command
                 kind = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
                 raise kind(str(error)) from error
 
@@ -221,4 +225,4 @@ def _asked(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except BackendError as error:
-        raise CallError(str(error), lost=True) from error
+        raise ControllerCallError(str(error), lost=True) from error

@@ -4,7 +4,7 @@ scontrol prints names, comments and command lines unchanged. So a job named "x\n
 These rules separate true lines from forged ones:
 
 - A record begins at a line "JobId=7 ". Slurm prints exactly one for each job. If a number begins two, one is forged,
-  and that job is queried again, apart from the others (`AmbiguousJobs`).
+  and that job is queried again, apart from the others (`AmbiguousJobResolver`).
 - A record's first text is the job's name, which `squeue` has shown before. After it, up to the line with `MinCPUsNode`,
   are numbers, times, states and names that Slurm has checked. A line that appears there twice makes the job unreadable.
 - Three settings are printed only if set, and below texts of the job's owner: SpreadJob, NtasksPerTRES and SegmentSize.
@@ -42,7 +42,7 @@ _SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class RawJob:
+class UnparsedScontrolJob:
     """A record of a job before parsing."""
 
     array_id: int | None
@@ -54,7 +54,7 @@ class RawJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JobDetail:
+class ScontrolJobDetail:
     """The trusted settings.
 
     They are those between name and texts by their names, and the three others.
@@ -84,7 +84,7 @@ class JobDetail:
         return self.word("JobState", "Reason").replace("_", " ")
 
 
-def split_records(printed: str) -> tuple[dict[int, RawJob], set[int]]:
+def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
     """Return the records of an answer by number, and numbers with several records.
 
     Those numbers have no record. Raise `AnswerNotUnderstood` if the answer does not end as a record does.
@@ -96,7 +96,7 @@ def split_records(printed: str) -> tuple[dict[int, RawJob], set[int]]:
         return {}, set()
     if before.strip() or not printed.endswith("\n\n"):
         raise AnswerNotUnderstood(f"scontrol show job: its answer of {len(printed)} signs ends early")
-    found: dict[int, RawJob] = {}
+    found: dict[int, UnparsedScontrolJob] = {}
     twice: set[int] = set()
     for number, text in _numbered(pieces):
         head = _HEAD.match(text)
@@ -105,7 +105,7 @@ def split_records(printed: str) -> tuple[dict[int, RawJob], set[int]]:
             found.pop(number, None)
             continue
         array, tasks, throttle = head.groups()
-        found[number] = RawJob(
+        found[number] = UnparsedScontrolJob(
             int(array) if array else None, tasks or "", int(throttle) if throttle else None, text[head.end() :]
         )
     return found, twice
@@ -128,7 +128,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
     return [(number, _BEGINNING.join(texts)) for number, texts in found]
 
 
-def same_record(one: RawJob, other: RawJob, name: str) -> bool:
+def same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
     """Return whether two records of the named job are equal but for their times."""
     if one is other or one == other:
         return True
@@ -150,7 +150,7 @@ def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
     return body[:run], body[limit:looked], body[end:]
 
 
-def detail_of(shown: RawJob, name: str) -> JobDetail | None:
+def detail_of(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
     """Return the settings of a record of the named job; None if ambiguous.
 
     squeue prints the name.
@@ -178,7 +178,7 @@ def detail_of(shown: RawJob, name: str) -> JobDetail | None:
     per_gpu = _PER_GPU.search(rest) if "NtasksPerTRES=" in rest else None
     segment = _SEGMENT.search(rest) if "SegmentSize=" in rest else None
     spread = "SpreadJob=" in rest and _SPREAD.search(rest) is not None
-    return JobDetail(
+    return ScontrolJobDetail(
         settings,
         "\n".join(layout),
         spread,

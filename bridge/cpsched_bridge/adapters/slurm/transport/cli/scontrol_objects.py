@@ -23,13 +23,13 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     has_trouble,
 )
 from cpsched_bridge.adapters.slurm.translation import task_ranges
-from cpsched_bridge.adapters.slurm.transport.cli import word_parsers
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import (
     LONGEST_VALUE,
     NODE,
     PARTITION,
     RESERVATION,
-    KnownFields,
+    KnownScontrolFields,
     Words,
 )
 from cpsched_bridge.errors import AnswerNotUnderstood
@@ -57,13 +57,15 @@ def _texts(printed: str, name: str) -> list[str]:
     return [f"{name}={piece}" for piece in pieces]
 
 
-def _read(text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownFields) -> Record:
+def _read(
+    text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
+) -> Record:
     """Return one record, with its `unreadable` fields and those `unknown` to lists."""
     return _read_words(known.words_of(text), fields, how, known)
 
 
 def _read_words(
-    words: Mapping[str, Any], fields: Sequence[str], how: Mapping[str, Callable[[Any], Any]], known: KnownFields
+    words: Mapping[str, Any], fields: Sequence[str], how: Mapping[str, Callable[[Any], Any]], known: KnownScontrolFields
 ) -> Record:
     record: Record = dict.fromkeys(fields)
     unreadable: dict[str, str] = {}
@@ -79,26 +81,34 @@ def _read_words(
 
 def _limit(word: str) -> int | str | None:
     """Return a limit as a number; None for 0 or if not set, "UNLIMITED" for infinity."""
-    return word_parsers.UNLIMITED if word in (word_parsers.UNLIMITED, "INFINITE", "-1") else word_parsers.count(word)
+    return (
+        slurm_value_parsers.UNLIMITED
+        if word in (slurm_value_parsers.UNLIMITED, "INFINITE", "-1")
+        else slurm_value_parsers.count(word)
+    )
 
 
 def _time_limit(word: str) -> int | str | None:
-    return word_parsers.UNLIMITED if word in (word_parsers.UNLIMITED, "INFINITE") else word_parsers.minutes(word)
+    return (
+        slurm_value_parsers.UNLIMITED
+        if word in (slurm_value_parsers.UNLIMITED, "INFINITE")
+        else slurm_value_parsers.minutes(word)
+    )
 
 
 def _at_least(word: str) -> int | str | None:
-    return word_parsers.UNLIMITED if word == word_parsers.UNLIMITED else word_parsers.number(word)
+    return slurm_value_parsers.UNLIMITED if word == slurm_value_parsers.UNLIMITED else slurm_value_parsers.number(word)
 
 
 def _nodes(word: str) -> str | None:
     """Return a hostlist as it is printed."""
-    task_ranges.expand_hostlist(word_parsers.text(word))
-    return word_parsers.text(word)
+    task_ranges.expand_hostlist(slurm_value_parsers.text(word))
+    return slurm_value_parsers.text(word)
 
 
 def _everybody(word: str) -> list[str]:
     """Return a list of names; "ALL" if none is set, however that is printed."""
-    return ["ALL"] if word == "N/A" or word_parsers.text(word) is None else word.split(",")
+    return ["ALL"] if word == "N/A" or slurm_value_parsers.text(word) is None else word.split(",")
 
 
 def _amounts(word: str) -> dict[str, Any]:
@@ -112,21 +122,21 @@ _NODE: dict[str, Callable[[Words], Any]] = {
     "state": lambda words: words["State"],
     "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
     "allocated_cpus": lambda words: int(words["CPUAlloc"]),
-    "threads_per_core": lambda words: word_parsers.count(words["ThreadsPerCore"]),
-    "real_memory": lambda words: word_parsers.count(words["RealMemory"]),
-    "memory_reserved_for_system": lambda words: word_parsers.count(words.get("MemSpecLimit", "0")),
+    "threads_per_core": lambda words: slurm_value_parsers.count(words["ThreadsPerCore"]),
+    "real_memory": lambda words: slurm_value_parsers.count(words["RealMemory"]),
+    "memory_reserved_for_system": lambda words: slurm_value_parsers.count(words.get("MemSpecLimit", "0")),
     "allocated_memory": lambda words: int(words["AllocMem"]),
-    "configured_gres": lambda words: word_parsers.gres(words["Gres"]),
+    "configured_gres": lambda words: slurm_value_parsers.gres(words["Gres"]),
     "allocated_tres": lambda words: _amounts(words["AllocTRES"]),
-    "active_features": lambda words: word_parsers.names(words["ActiveFeatures"]),
-    "partitions": lambda words: word_parsers.names(words.get("Partitions", "")),
-    "slurm_version": lambda words: word_parsers.text(words.get("Version", "")),
-    "weight": lambda words: word_parsers.number(words.get("Weight", "")),
+    "active_features": lambda words: slurm_value_parsers.names(words["ActiveFeatures"]),
+    "partitions": lambda words: slurm_value_parsers.names(words.get("Partitions", "")),
+    "slurm_version": lambda words: slurm_value_parsers.text(words.get("Version", "")),
+    "weight": lambda words: slurm_value_parsers.number(words.get("Weight", "")),
 }
 
 
 @dataclass(slots=True)
-class NodeRecords:
+class NodeRecordBuilder:
     """Build records of nodes; an unchanged node stays the same object."""
 
     _known: dict[str, Record] = field(default_factory=dict)
@@ -140,7 +150,7 @@ class NodeRecords:
 
 def nodes(printed: str) -> list[Record]:
     """Return records of `NODE_FIELDS`."""
-    return NodeRecords().read(printed)
+    return NodeRecordBuilder().read(printed)
 
 
 def _node(text: str) -> Record:
@@ -163,7 +173,7 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "max_nodes": lambda words: _limit(words["MaxNodes"]),
     "min_nodes": lambda words: _at_least(words["MinNodes"]),
     "max_cpus_per_node": lambda words: _limit(words["MaxCPUsPerNode"]),
-    "max_cpus_per_socket": lambda words: _limit(words.get("MaxCPUsPerSocket", word_parsers.UNLIMITED)),
+    "max_cpus_per_socket": lambda words: _limit(words.get("MaxCPUsPerSocket", slurm_value_parsers.UNLIMITED)),
     "max_memory_per_node": lambda words: _limit(words.get("MaxMemPerNode", "0")),
     "max_memory_per_cpu": lambda words: _limit(words.get("MaxMemPerCPU", "0")),
     "oversubscribe": lambda words: _sharing(words),
@@ -172,12 +182,12 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "allowed_qos": lambda words: _everybody(words.get("AllowQos", "")),
     "denied_qos": lambda words: _everybody(words.get("DenyQos", "")),
     "allowed_groups": lambda words: _everybody(words["AllowGroups"]),
-    "is_root_only": lambda words: word_parsers.flag(words["RootOnly"]),
+    "is_root_only": lambda words: slurm_value_parsers.flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
     "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
-    "topology": lambda words: word_parsers.text(words.get("Topology", "")),
-    "requires_reservation": lambda words: word_parsers.flag(words["ReqResv"]),
-    "job_defaults": lambda words: word_parsers.text(words.get("JobDefaults", "")),
+    "topology": lambda words: slurm_value_parsers.text(words.get("Topology", "")),
+    "requires_reservation": lambda words: slurm_value_parsers.flag(words["ReqResv"]),
+    "job_defaults": lambda words: slurm_value_parsers.text(words.get("JobDefaults", "")),
 }
 
 
@@ -201,17 +211,17 @@ _RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
     "nodes": lambda words: _nodes(words["Nodes"]),
     "cpu_ids_by_node": lambda words: words["CoreIDs"],
-    "tres": lambda words: word_parsers.resources(words.get("TRES", "")),
-    "partition": lambda words: word_parsers.text(words.get("PartitionName", "")),
-    "flags": lambda words: word_parsers.names(words.get("Flags", "")),
-    "start_time": lambda words: word_parsers.count(words["StartTime"]),
-    "end_time": lambda words: word_parsers.count(words["EndTime"]),
-    "users": lambda words: word_parsers.names(words["Users"]),
-    "groups": lambda words: word_parsers.names(words.get("Groups", "")),
-    "accounts": lambda words: word_parsers.names(words["Accounts"]),
-    "qos": lambda words: word_parsers.names(words.get("QOS", "")),
-    "allowed_partitions": lambda words: word_parsers.names(words.get("AllowedPartitions", "")),
-    "comment": lambda words: word_parsers.text(words.get("Comment", words.get("BurstBuffer", ""))),
+    "tres": lambda words: slurm_value_parsers.resources(words.get("TRES", "")),
+    "partition": lambda words: slurm_value_parsers.text(words.get("PartitionName", "")),
+    "flags": lambda words: slurm_value_parsers.names(words.get("Flags", "")),
+    "start_time": lambda words: slurm_value_parsers.count(words["StartTime"]),
+    "end_time": lambda words: slurm_value_parsers.count(words["EndTime"]),
+    "users": lambda words: slurm_value_parsers.names(words["Users"]),
+    "groups": lambda words: slurm_value_parsers.names(words.get("Groups", "")),
+    "accounts": lambda words: slurm_value_parsers.names(words["Accounts"]),
+    "qos": lambda words: slurm_value_parsers.names(words.get("QOS", "")),
+    "allowed_partitions": lambda words: slurm_value_parsers.names(words.get("AllowedPartitions", "")),
+    "comment": lambda words: slurm_value_parsers.text(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 
 
@@ -234,7 +244,7 @@ def _reservation(text: str) -> Record:
 
 
 def _parameters(word: str) -> dict[str, Any]:
-    if word_parsers.text(word) is None:
+    if slurm_value_parsers.text(word) is None:
         return {}
     pairs = [item.partition("=") for item in word.split(",")]
     return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
@@ -246,25 +256,25 @@ def _upper(word: str) -> list[str]:
 
 _CONFIG: dict[str, Callable[[Words], Any]] = {
     "accounting_storage_enforce": lambda words: _upper(words["AccountingStorageEnforce"]),
-    "accounting_storage_tres": lambda words: word_parsers.names(words["AccountingStorageTRES"]),
-    "accounting_storage_type": lambda words: word_parsers.text(words["AccountingStorageType"]),
-    "cluster_name": lambda words: word_parsers.text(words["ClusterName"]),
-    "gres_types": lambda words: word_parsers.names(words["GresTypes"]),
-    "job_defaults": lambda words: word_parsers.text(words.get("JobDefaults", "")),
-    "job_submit_plugins": lambda words: word_parsers.names(words["JobSubmitPlugins"]),
-    "min_job_age": lambda words: word_parsers.count(words["MinJobAge"].split()[0]),
-    "preempt_mode": lambda words: word_parsers.text(words["PreemptMode"]),
+    "accounting_storage_tres": lambda words: slurm_value_parsers.names(words["AccountingStorageTRES"]),
+    "accounting_storage_type": lambda words: slurm_value_parsers.text(words["AccountingStorageType"]),
+    "cluster_name": lambda words: slurm_value_parsers.text(words["ClusterName"]),
+    "gres_types": lambda words: slurm_value_parsers.names(words["GresTypes"]),
+    "job_defaults": lambda words: slurm_value_parsers.text(words.get("JobDefaults", "")),
+    "job_submit_plugins": lambda words: slurm_value_parsers.names(words["JobSubmitPlugins"]),
+    "min_job_age": lambda words: slurm_value_parsers.count(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: slurm_value_parsers.text(words["PreemptMode"]),
     "preempt_type": lambda words: _preempt_type(words["PreemptType"]),
-    "priority_site_factor_plugin": lambda words: word_parsers.text(words.get("PrioritySiteFactorPlugin", "")),
-    "priority_type": lambda words: word_parsers.text(words.get("PriorityType", "")),
+    "priority_site_factor_plugin": lambda words: slurm_value_parsers.text(words.get("PrioritySiteFactorPlugin", "")),
+    "priority_type": lambda words: slurm_value_parsers.text(words.get("PriorityType", "")),
     "scheduler_parameters": lambda words: _parameters(words["SchedulerParameters"]),
-    "scheduler_type": lambda words: word_parsers.text(words["SchedulerType"]),
-    "select_type": lambda words: word_parsers.text(words["SelectType"]),
-    "select_type_parameters": lambda words: word_parsers.names(words["SelectTypeParameters"]),
+    "scheduler_type": lambda words: slurm_value_parsers.text(words["SchedulerType"]),
+    "select_type": lambda words: slurm_value_parsers.text(words["SelectType"]),
+    "select_type_parameters": lambda words: slurm_value_parsers.names(words["SelectTypeParameters"]),
     "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
-    "topology_parameters": lambda words: word_parsers.names(words.get("TopologyParam", "")),
-    "topology_plugin": lambda words: word_parsers.text(words.get("TopologyPlugin", "")),
-    "version": lambda words: word_parsers.text(words["SLURM_VERSION"]),
+    "topology_parameters": lambda words: slurm_value_parsers.names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: slurm_value_parsers.text(words.get("TopologyPlugin", "")),
+    "version": lambda words: slurm_value_parsers.text(words["SLURM_VERSION"]),
 }
 
 
@@ -273,7 +283,7 @@ def _preempt_type(word: str) -> str | None:
 
     Releases before 23.11 print "preempt/none".
     """
-    return None if word == "preempt/none" else word_parsers.text(word)
+    return None if word == "preempt/none" else slurm_value_parsers.text(word)
 
 
 def config(printed: str) -> Record:

@@ -69,7 +69,7 @@ def command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> l
     return ["squeue", "--local", "--all", "--states=all", "--noheader", "--noconvert", *named, "--Format", form]
 
 
-class JobRecords:
+class SqueueRecordParser:
     """Parse jobs with these fields; an unchanged job stays the same object."""
 
     def __init__(self, fields: Sequence[str]) -> None:

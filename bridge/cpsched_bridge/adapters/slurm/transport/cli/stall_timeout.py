@@ -16,7 +16,7 @@ MOST_TIMES = 6.0
 
 
 @dataclass(slots=True)
-class StallTimeout:
+class AdaptiveIdleTimeout:
     """Limit a program's silence to at least `least_s` seconds.
 
     A reading that times out doubles the limit, a successful one halves it.

@@ -43,7 +43,7 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimit:
+class SlurmRpcRateLimit:
     """slurmctld's settings of the limit, in calls."""
 
     bucket: int
@@ -56,7 +56,7 @@ class RateLimit:
         return self.refill / self.period_s
 
 
-def rate_limit(config: str, uid: int) -> RateLimit | None:
+def rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
     """Return the limit in the output of `scontrol show config`.
 
     None without a limit, or if this user is exempt.
@@ -67,14 +67,14 @@ def rate_limit(config: str, uid: int) -> RateLimit | None:
         return None
     parameters = set_to[1]
     found = {name.lower(): int(value) for name, value in _PARAMETER.findall(parameters)}
-    return RateLimit(
+    return SlurmRpcRateLimit(
         max(1, found.get("bucket_size", 30)),
         max(1, found.get("refill_rate", 2)),
         max(1, found.get("refill_period", 1)),
     )
 
 
-def told_of(limit: RateLimit | None) -> dict[str, float] | None:
+def told_of(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
     """Return the limit for the doctor."""
     return None if limit is None else {"bucket": limit.bucket, "per_s": limit.per_s}
 
@@ -98,7 +98,7 @@ def calls_of_change(words: str) -> int:
 
 
 @dataclass(slots=True)
-class CallBudget:
+class SlurmRpcTokenBucket:
     """Track the tokens that are left, at most `search_limit.bucket`.
 
     Without a limit this class neither counts nor waits. Other programs of the same user take tokens as well. So the
@@ -108,11 +108,11 @@ class CallBudget:
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    limit: RateLimit | None = None
+    limit: SlurmRpcRateLimit | None = None
     _tokens: float = field(default=0.0, init=False)
     _at_s: float = field(default=0.0, init=False)
 
-    def use(self, limit: RateLimit | None) -> None:
+    def use(self, limit: SlurmRpcRateLimit | None) -> None:
         """Apply this limit from now on."""
         if limit != self.limit:
             self.limit, self._at_s, self._tokens = limit, self.clock(), 0.0
@@ -176,7 +176,7 @@ class CallBudget:
         if self.limit is not None and (needed_s := self.wait_s(calls + int(RESERVE * self.limit.bucket))):
             self.sleep(min(needed_s, LONGEST_S))
 
-    def _refill(self, limit: RateLimit) -> None:
+    def _refill(self, limit: SlurmRpcRateLimit) -> None:
         now_s = self.clock()
         self._tokens = min(limit.bucket, self._tokens + (now_s - self._at_s) * limit.per_s)
         self._at_s = now_s

@@ -29,7 +29,7 @@ LOOKED_AT = (
 """The fields of a record that the rules use. "unreadable" may name fields that could not be read."""
 
 
-class RefusedCommand(Exception):
+class JobCommandRefused(Exception):
     """A command that cannot be executed for this job."""
 
     def __init__(self, words: str, code: OutcomeCode = "") -> None:
@@ -37,7 +37,7 @@ class RefusedCommand(Exception):
         self.code: OutcomeCode = code
 
 
-class CallError(Exception):
+class ControllerCallError(Exception):
     """A call to the controller that failed; `lost` if it may have taken effect."""
 
     def __init__(self, words: str, *, lost: bool, code: OutcomeCode = "") -> None:
@@ -46,9 +46,9 @@ class CallError(Exception):
         self.code: OutcomeCode = code
 
 
-def not_sent(why: str) -> CallError:
+def not_sent(why: str) -> ControllerCallError:
     """Return the error for a command that was not sent, through no fault of its job."""
-    return CallError(f"not sent: {why}", lost=False, code="not_sent")
+    return ControllerCallError(f"not sent: {why}", lost=False, code="not_sent")
 
 
 _NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
@@ -66,20 +66,20 @@ def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
 
 
 def require_unpin_settings(words: str) -> None:
-    """Raise `RefusedCommand` for scontrol settings that do more than clear a pin."""
+    """Raise `JobCommandRefused` for scontrol settings that do more than clear a pin."""
     if not SETTINGS.fullmatch(words):
-        raise RefusedCommand(f"cannot be cleared by {words!r}")
+        raise JobCommandRefused(f"cannot be cleared by {words!r}")
 
 
 def require_pending(job: Record) -> None:
-    """Raise `RefusedCommand` unless the job is pending."""
+    """Raise `JobCommandRefused` unless the job is pending."""
     state = readable_value(job, "state")
     if state != slurm_states.PENDING:
-        raise RefusedCommand(f"is {state}")
+        raise JobCommandRefused(f"is {state}")
 
 
 def require_ours(job: Record, guarded: bool) -> None:
-    """Raise `RefusedCommand` unless the job is pending without a hold of others.
+    """Raise `JobCommandRefused` unless the job is pending without a hold of others.
 
     `guarded`: the submit plugin marks holds.
     """
@@ -93,14 +93,14 @@ def require_ours(job: Record, guarded: bool) -> None:
         guarded,
     )
     if hold is Hold.USER:
-        raise RefusedCommand("is held by its owner, or by an administrator")
+        raise JobCommandRefused("is held by its owner, or by an administrator")
 
 
 def require_held(job: Record, guarded: bool) -> None:
-    """Raise `RefusedCommand` unless the job passes `require_ours` and is held."""
+    """Raise `JobCommandRefused` unless the job passes `require_ours` and is held."""
     require_ours(job, guarded)
     if is_free(job):
-        raise RefusedCommand(f"is not held (priority {readable_value(job, 'priority')})")
+        raise JobCommandRefused(f"is not held (priority {readable_value(job, 'priority')})")
 
 
 def is_free(job: Record) -> bool:
@@ -125,7 +125,7 @@ def by_administrator(job: Record, guarded: bool) -> bool:
 
 
 def readable_value(job: Record, name: str) -> Any:
-    """Return one value, or raise `RefusedCommand` if it could not be read."""
+    """Return one value, or raise `JobCommandRefused` if it could not be read."""
     if name in (job.get("unreadable") or ()):
-        raise RefusedCommand(f"its {name} cannot be read")
+        raise JobCommandRefused(f"its {name} cannot be read")
     return job[name]

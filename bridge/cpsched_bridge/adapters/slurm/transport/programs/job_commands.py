@@ -1,4 +1,4 @@
-"""Start, hold, release and unpin batches of jobs through a `JobControl`.
+"""Start, hold, release and unpin batches of jobs through a `SlurmJobControl`.
 
 Every job is read again just before it is changed; see `command_rules`.
 """
@@ -10,9 +10,9 @@ from typing import Protocol
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.programs import array_records, command_rules
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
 
 LOOKED_AT_TOGETHER = 20
 """Number of commands per reading of the jobs; releases are one command and need one reading."""
@@ -21,10 +21,10 @@ Act = Callable[[Record, Record], None]
 """Executes one order, the second argument, on the job with the first argument as its record."""
 
 
-class JobControl(Protocol):
+class SlurmJobControl(Protocol):
     """The actions of a transport.
 
-    They raise `CallError` if the controller fails, `RefusedCommand` for an invalid order.
+    They raise `ControllerCallError` if the controller fails, `JobCommandRefused` for an invalid order.
     """
 
     alone_below: int
@@ -44,7 +44,7 @@ class JobControl(Protocol):
     def one(self, number: int) -> Record:
         """Return a new record of one job.
 
-        Raise `CallError` or `RefusedCommand` if the controller has forgotten it.
+        Raise `ControllerCallError` or `JobCommandRefused` if the controller has forgotten it.
         """
         ...
 
@@ -56,7 +56,7 @@ class JobControl(Protocol):
         """Hold a pending job."""
         ...
 
-    def release(self, jobs: Sequence[Record]) -> Sequence[Answer]:
+    def release(self, jobs: Sequence[Record]) -> Sequence[CommandReply]:
         """Release held jobs, and return each result."""
         ...
 
@@ -65,17 +65,17 @@ class JobControl(Protocol):
         ...
 
 
-class JobCommands:
-    """Execute orders (see `Transport`), and return each result.
+class SlurmJobCommands:
+    """Execute orders (see `SlurmTransport`), and return each result.
 
-    Raise the `CallError` of a reading that fails before any command.
+    Raise the `ControllerCallError` of a reading that fails before any command.
     """
 
-    def __init__(self, hands: JobControl) -> None:
+    def __init__(self, hands: SlurmJobControl) -> None:
         self._hands = hands
         self._guarded = False
 
-    def start(self, orders: Sequence[Record]) -> list[Answer]:
+    def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Pin and release each job, if still pending and held."""
         numbers = self._numbers(orders, separate=True)
         return self._each(self._start, orders, numbers)
@@ -84,7 +84,7 @@ class JobCommands:
         command_rules.require_held(job, self._guarded)
         self._hands.start(job, order)
 
-    def hold(self, orders: Sequence[Record]) -> list[Answer]:
+    def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Hold each job if it is pending, then clear its pin."""
         numbers = self._numbers(orders, separate=False)
         return self._cleared(orders, numbers, self._each(self._hold, orders, numbers))
@@ -95,27 +95,27 @@ class JobCommands:
         if command_rules.is_free(job):
             self._hands.hold(job)
         elif not order["clear"] and command_rules.by_administrator(job, self._guarded):
-            raise RefusedCommand("is held by an administrator", "held_by_administrator")
+            raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
-    def hand_back(self, orders: Sequence[Record]) -> list[Answer]:
+    def hand_back(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins, then release: a pinned job would wait for nodes that may be taken."""
         numbers = self._numbers(orders, separate=False)
-        outcomes: list[Answer] = [Answer("done")] * len(orders)
+        outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
         self._replace(outcomes, pinned, self._unpinned([orders[at] for at in pinned], numbers))
         ready = [at for at, each in enumerate(outcomes) if each.result == "done"]
         try:
             released = self._released([orders[at] for at in ready], numbers)
-        except CallError as error:
+        except ControllerCallError as error:
             if not pinned:
                 raise
-            released = [Answer("unknown", f"not released: {error}")] * len(ready)
+            released = [CommandReply("unknown", f"not released: {error}")] * len(ready)
         return self._replace(outcomes, ready, released)
 
-    def _unpinned(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
+    def _unpinned(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
         return self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
 
-    def _released(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[Answer]:
+    def _released(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
         """Release those of these jobs that the bridge holds, by one command if possible."""
         ready: dict[int, Record] = {}
 
@@ -132,7 +132,7 @@ class JobCommands:
         return self._replace(outcomes, wanted, self._hands.release(list(ready.values())))
 
     @staticmethod
-    def _replace(outcomes: list[Answer], at: Sequence[int], by: Sequence[Answer]) -> list[Answer]:
+    def _replace(outcomes: list[CommandReply], at: Sequence[int], by: Sequence[CommandReply]) -> list[CommandReply]:
         for place, outcome in zip(at, by, strict=True):
             outcomes[place] = outcome
         return outcomes
@@ -144,7 +144,7 @@ class JobCommands:
         if order["clear"] and command_rules.is_free(job):
             self._hands.hold(job)
 
-    def unpin(self, orders: Sequence[Record]) -> list[Answer]:
+    def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear the pin of each job that is pending with any hold, and keep the holds."""
         numbers = self._numbers(orders, separate=False)
         return self._cleared(orders, numbers, self._each(self._held_by_anybody, orders, numbers))
@@ -153,16 +153,16 @@ class JobCommands:
         command_rules.require_unpin_settings(order["clear"])
         command_rules.require_pending(job)
         if command_rules.is_free(job):
-            raise RefusedCommand("is not held")
+            raise JobCommandRefused("is not held")
 
     def _each(
         self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = LOOKED_AT_TOGETHER
-    ) -> list[Answer]:
+    ) -> list[CommandReply]:
         """Return the result of each order.
 
         In long batches the jobs are read again every `at_once` commands.
         """
-        outcomes: list[Answer] = []
+        outcomes: list[CommandReply] = []
         together = len(orders) >= self._hands.alone_below
         looked: dict[int, Record] = {}
         for at, order in enumerate(orders):
@@ -170,29 +170,33 @@ class JobCommands:
                 part = {numbers[each["job"]] for each in orders[at : at + at_once] if each["job"] in numbers}
                 try:
                     looked = {job["id"]: job for job in self._hands.look(part)} if part else {}
-                except CallError as error:
+                except ControllerCallError as error:
                     if not outcomes:
                         raise
-                    return outcomes + [Answer("unknown", f"not looked at: {error}")] * (len(orders) - len(outcomes))
+                    return outcomes + [CommandReply("unknown", f"not looked at: {error}")] * (
+                        len(orders) - len(outcomes)
+                    )
             outcomes.append(self._one(act, numbers.get(order["job"]), order, looked))
         return outcomes
 
-    def _one(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> Answer:
+    def _one(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> CommandReply:
         if number is None:
-            return Answer("refused", "the controller does not know this job")
+            return CommandReply("refused", "the controller does not know this job")
         try:
             job = looked.get(number) or self._hands.one(number)
             act(job, order)
-        except RefusedCommand as error:
-            return Answer("refused", str(error), error.code)
-        except CallError as error:
-            return Answer("unknown" if error.lost else "refused", str(error), error.code)
+        except JobCommandRefused as error:
+            return CommandReply("refused", str(error), error.code)
+        except ControllerCallError as error:
+            return CommandReply("unknown" if error.lost else "refused", str(error), error.code)
         except Exception as error:
             # An unforeseen error of one job must not affect the others of the batch.
-            return Answer("refused", f"{type(error).__name__}: {error}")
-        return Answer("done")
+            return CommandReply("refused", f"{type(error).__name__}: {error}")
+        return CommandReply("done")
 
-    def _cleared(self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[Answer]) -> list[Answer]:
+    def _cleared(
+        self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[CommandReply]
+    ) -> list[CommandReply]:
         """Return `outcomes` after clearing the pins of successful orders.
 
         Slurm also reports success for a hold of a job that has just started. So each job is read again before. An
@@ -204,9 +208,9 @@ class JobCommands:
             return outcomes
         try:
             looked = self._hands.look({numbers[orders[at]["job"]] for at in wanted})
-        except CallError as error:
+        except ControllerCallError as error:
             for at in wanted:
-                outcomes[at] = Answer("unknown", f"held, but its pin is not cleared: {error}")
+                outcomes[at] = CommandReply("unknown", f"held, but its pin is not cleared: {error}")
             return outcomes
         held = {job["id"] for job in looked if job["state"] == slurm_states.PENDING and job["priority"] == 0}
         ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
@@ -214,9 +218,9 @@ class JobCommands:
         complaints = dict(zip(ready, self._hands.scontrol(commands), strict=True))
         for at in wanted:
             if at not in complaints:
-                outcomes[at] = Answer("refused", "is not pending and held any more")
+                outcomes[at] = CommandReply("refused", "is not pending and held any more")
             elif complaints[at]:
-                outcomes[at] = Answer("unknown", f"held, but its pin is not cleared: {complaints[at]}")
+                outcomes[at] = CommandReply("unknown", f"held, but its pin is not cleared: {complaints[at]}")
         return outcomes
 
     def _numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:

@@ -30,7 +30,7 @@ _PART = re.compile(
 )
 
 
-class LayoutQueries:
+class JobLayoutReader:
     """Keep the layouts of jobs on several nodes.
 
     `show` runs a command and returns its output, None if it fails.

@@ -24,7 +24,7 @@ class LeaseRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseCommands:
+class LeaseReservationCommands:
     """Create, change and delete the reservation.
 
     Raise `LeaseRefused` if scontrol rejects a command.

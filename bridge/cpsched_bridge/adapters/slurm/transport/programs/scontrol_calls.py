@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
 
@@ -25,7 +25,7 @@ def complaint(dialogue: ScontrolSession, command: str) -> str:
     """Return scontrol's error for a command, or why none came; empty for success."""
     try:
         return dialogue.tell(command)
-    except (CallError, RefusedCommand) as error:
+    except (ControllerCallError, JobCommandRefused) as error:
         return str(error)
 
 

@@ -17,8 +17,12 @@ import subprocess
 import time
 from types import TracebackType
 
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import CallBudget, calls_of_change
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, not_sent
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, calls_of_change
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
+    ControllerCallError,
+    JobCommandRefused,
+    not_sent,
+)
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
 from cpsched_bridge.child_processes import kill_with_parent
 
@@ -51,10 +55,10 @@ class ScontrolSession:
         within_s: float,
         program: str = "scontrol",
         most_s: float = 0.0,
-        budget: CallBudget | None = None,
+        budget: SlurmRpcTokenBucket | None = None,
         wait_s: float = 0.0,
     ) -> None:
-        self._budget, self._wait_s = budget or CallBudget(), wait_s
+        self._budget, self._wait_s = budget or SlurmRpcTokenBucket(), wait_s
         self._within_s = within_s + self._budget.slack_s
         self._most_s = max(most_s, self._within_s)
         self._end_s = time.monotonic() + self._most_s
@@ -75,11 +79,12 @@ class ScontrolSession:
     def tell(self, command: str) -> str:
         """Send the command, and return scontrol's error; empty for success.
 
-        Raise `RefusedCommand` for words that may not be sent, and `CallError` without an answer. Then the command may
+        Raise `JobCommandRefused` for words that may not be sent, and `ControllerCallError` without an answer. Then the
+        command may
         have been executed, and no other one is sent.
         """
         if not COMMAND.fullmatch(command):
-            raise RefusedCommand(f"cannot be told to scontrol: {command!r}")
+            raise JobCommandRefused(f"cannot be told to scontrol: {command!r}")
         if not self._over and time.monotonic() >= self._end_s:
             self._over = f"{self._program} has taken {self._most_s:g} s"
         if self._over:
@@ -99,7 +104,7 @@ class ScontrolSession:
         except _Lost as lost:
             self._over = str(lost)
             self.close()
-            raise CallError(self._over, lost=True) from lost
+            raise ControllerCallError(self._over, lost=True) from lost
         self._budget.took(time.monotonic() - began_s)
         return _in_one_line(said)
 
@@ -128,7 +133,7 @@ class ScontrolSession:
             )
         except OSError as error:
             self._over = f"{self._program} cannot be run: {error.strerror or error}"
-            raise CallError(self._over, lost=False) from error
+            raise ControllerCallError(self._over, lost=False) from error
         for pipe in (process.stdin, process.stderr):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)

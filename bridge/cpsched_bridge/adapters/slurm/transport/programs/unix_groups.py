@@ -19,7 +19,7 @@ BUDGET_S = 0.5
 
 
 @dataclass(slots=True)
-class UnixGroups:
+class UnixGroupLookup:
     """Cache the host's answers."""
 
     clock: Callable[[], float] = time.monotonic

@@ -39,7 +39,7 @@ ERRORS: dict[str, type[BackendError]] = {
 }
 
 
-class Client:
+class PyslurmClient:
     """Run one child process at a time, started on first use.
 
     Calls come from one thread, which outlives the child.
@@ -79,7 +79,7 @@ class Client:
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
         with self._ending():
             if self._child is None:
-                raise wire_protocol.ChannelClosed("it has ended before")
+                raise wire_protocol.WorkerChannelClosed("it has ended before")
             self._child.channel.settimeout(deadline_s)
             wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
 
@@ -104,7 +104,7 @@ class Client:
         if select([channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             try:
                 self._has_begun = wire_protocol.receive(channel, time.monotonic() + READING_S) == wire_protocol.BEGUN
-            except (wire_protocol.ChannelClosed, OSError, ValueError) as error:
+            except (wire_protocol.WorkerChannelClosed, OSError, ValueError) as error:
                 raise BackendStartFailed(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
         elif left_s <= wait_s:
             self.close()
@@ -127,7 +127,7 @@ class Client:
         """Return the result of the last call, by its deadline; raise as `call` does."""
         with self._ending():
             if self._child is None:
-                raise wire_protocol.ChannelClosed("it has ended before")
+                raise wire_protocol.WorkerChannelClosed("it has ended before")
             reply = wire_protocol.receive(self._child.channel, self._until_s)
         if "error" in reply:
             raise ERRORS[reply["error"]](f"{self._asked}: {reply['detail']}")
@@ -144,7 +144,7 @@ class Client:
             raise BackendTimeout(
                 f"{name}: no answer from the pyslurm process in {self._deadline_s:g} s: killed"
             ) from None
-        except (wire_protocol.ChannelClosed, OSError) as error:
+        except (wire_protocol.WorkerChannelClosed, OSError) as error:
             status = self.close()
             raise BackendDied(f"{name}: the pyslurm process died (exit status {status}): {error}") from error
         except ValueError as error:

@@ -11,11 +11,19 @@ from typing_extensions import override
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
-from cpsched_bridge.adapters.slurm.transport import Answer
+from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.programs import command_rules
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand, has_plugin
-from cpsched_bridge.adapters.slurm.transport.programs.job_commands import LOOKED_AT_TOGETHER, JobCommands, JobControl
-from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseCommands
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
+    ControllerCallError,
+    JobCommandRefused,
+    has_plugin,
+)
+from cpsched_bridge.adapters.slurm.transport.programs.job_commands import (
+    LOOKED_AT_TOGETHER,
+    SlurmJobCommands,
+    SlurmJobControl,
+)
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseReservationCommands
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scontrol, unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import looked_at, value_of
 
@@ -23,7 +31,7 @@ RELEASE = 0xFFFFFFFF
 """A priority of INFINITE releases a held job: Slurm then computes its priority."""
 
 
-class PyslurmJobControl(JobControl):
+class PyslurmJobControl(SlurmJobControl):
     """Command jobs by pyslurm."""
 
     alone_below = LOOKED_AT_TOGETHER  # reading all jobs costs as much as ten single ones
@@ -53,7 +61,7 @@ class PyslurmJobControl(JobControl):
     @override
     def start(self, job: Record, order: Record) -> None:
         if complaint := self.complaints.get(order["job"]):
-            raise RefusedCommand(f"the number of its nodes is not taken: {complaint}")
+            raise JobCommandRefused(f"the number of its nodes is not taken: {complaint}")
         changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
         if order["tasks_per_node"]:
             changes["ntasks_per_node"] = order["tasks_per_node"]
@@ -66,15 +74,15 @@ class PyslurmJobControl(JobControl):
         self._modify(job, priority=0)
 
     @override
-    def release(self, jobs: Sequence[Record]) -> list[Answer]:
-        answers: list[Answer] = []
+    def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
+        answers: list[CommandReply] = []
         for job in jobs:
             try:
                 self._modify(job, priority=RELEASE)
-            except CallError as error:
-                answers.append(Answer("unknown" if error.lost else "refused", str(error), error.code))
+            except ControllerCallError as error:
+                answers.append(CommandReply("unknown" if error.lost else "refused", str(error), error.code))
             else:
-                answers.append(Answer("done"))
+                answers.append(CommandReply("done"))
         return answers
 
     @override
@@ -90,11 +98,11 @@ class PyslurmJobControl(JobControl):
         try:
             yield
         except self._pyslurm.RPCError as error:
-            raise CallError(str(error), lost=unreachable(str(error))) from error
+            raise ControllerCallError(str(error), lost=unreachable(str(error))) from error
 
 
-class PyslurmCommands(JobCommands):
-    """Run the commands of `JobCommands`, with scontrol for the number of nodes.
+class PyslurmCommands(SlurmJobCommands):
+    """Run the commands of `SlurmJobCommands`, with scontrol for the number of nodes.
 
     pyslurm cannot change that.
     """
@@ -104,7 +112,7 @@ class PyslurmCommands(JobCommands):
         super().__init__(self._own)
 
     @override
-    def start(self, orders: Sequence[Record]) -> list[Answer]:
+    def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Set `num_nodes` of the jobs that have it by one scontrol, then start."""
         numbers = self._numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
@@ -117,7 +125,7 @@ class PyslurmCommands(JobCommands):
         return self._each(self._start, orders, numbers)
 
 
-def claiming(pyslurm: Any) -> LeaseCommands:
+def claiming(pyslurm: Any) -> LeaseReservationCommands:
     """Return the commands for the lease reservation, as pyslurm reads it."""
 
     def words() -> str | None:
@@ -127,4 +135,4 @@ def claiming(pyslurm: Any) -> LeaseCommands:
     def node() -> str:
         return str(min(node.name for node in pyslurm.Nodes.load().values()))
 
-    return LeaseCommands(words, node, scontrol)
+    return LeaseReservationCommands(words, node, scontrol)

@@ -23,9 +23,9 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs import topology
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import rate_limit, told_of
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import has_plugin
-from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import LayoutQueries
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import JobLayoutReader
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroups
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, job_table, records, table
 
 _STATE = JOB_FIELDS.index("state")
@@ -33,14 +33,14 @@ _CONFIGURATION = ["scontrol", "show", "config"]
 _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTILINE)
 
 
-class Reading:
+class PyslurmReader:
     """Answer calls with plain values; tables have the form of `pyslurm_rows`."""
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
-        self._groups = UnixGroups()
-        self._layouts = LayoutQueries()
-        self._singletons = Singletons()
+        self._groups = UnixGroupLookup()
+        self._layouts = JobLayoutReader()
+        self._singletons = SingletonJobLookup()
         self._networks: tuple[float, dict[str, str]] | None = None
 
     def hello(self) -> Record:
@@ -136,7 +136,7 @@ SHOW = ["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A %E"]
 _SINGLE = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
-class Singletons:
+class SingletonJobLookup:
     """Find waiting jobs that depend on `singleton`, which pyslurm loses, by squeue.
 
     pyslurm shows the word only once it is met. Each job is queried once, and again if its dependencies change. This

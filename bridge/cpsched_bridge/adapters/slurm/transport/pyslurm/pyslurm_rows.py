@@ -17,8 +17,8 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     TROUBLE,
     WHILE_PENDING,
     WHILE_PLACED,
-    ClusterRecords,
     Record,
+    SlurmRecords,
     closed_node,
     closed_reservation,
 )
@@ -193,7 +193,7 @@ def records(source: Table) -> list[Record]:
     return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
 
 
-def cluster_records(snapshot: Record) -> ClusterRecords:
+def cluster_records(snapshot: Record) -> SlurmRecords:
     """Return the child's snapshot of tables as one reading."""
     tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
@@ -206,7 +206,7 @@ def cluster_records(snapshot: Record) -> ClusterRecords:
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     networks = snapshot.get("networks", {})
-    return ClusterRecords(
+    return SlurmRecords(
         snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside, networks=networks
     )
 

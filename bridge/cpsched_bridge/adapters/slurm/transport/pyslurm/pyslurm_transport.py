@@ -1,4 +1,4 @@
-"""Implement `Transport` by calls to the pyslurm child."""
+"""Implement `SlurmTransport` by calls to the pyslurm child."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from typing_extensions import override
 
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords, Record
-from cpsched_bridge.adapters.slurm.transport import Answer, Transport
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, records
 from cpsched_bridge.errors import BackendTimeout
 
 NAME = "pyslurm"
 
 
-class PyslurmTransport(Transport):
+class PyslurmTransport(SlurmTransport):
     """Use pyslurm in a child process.
 
     `history_deadline_s` is for the accounting database, `deadline_s` for the rest. `why` is the reason for this
@@ -31,15 +31,15 @@ class PyslurmTransport(Transport):
         self,
         deadline_s: float = 10.0,
         history_deadline_s: float = 60.0,
-        client: Client | None = None,
-        accounting: Client | None = None,
+        client: PyslurmClient | None = None,
+        accounting: PyslurmClient | None = None,
         why: str = "",
     ) -> None:
         self._why = why
         self._deadline_s = deadline_s
         self._history_deadline_s = history_deadline_s
-        self.client = client or Client()
-        self.accounting = accounting or Client()
+        self.client = client or PyslurmClient()
+        self.accounting = accounting or PyslurmClient()
         self._past_wait_s = deadline_s
         self._past_asked = False
 
@@ -75,7 +75,7 @@ class PyslurmTransport(Transport):
         return facts
 
     @override
-    def read(self) -> ClusterRecords:
+    def read(self) -> SlurmRecords:
         return cluster_records(self._call("snapshot"))
 
     @override
@@ -98,19 +98,19 @@ class PyslurmTransport(Transport):
         return records(found)
 
     @override
-    def start(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._command("start", orders)
 
     @override
-    def hold(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def hold(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._command("hold", orders)
 
     @override
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def hand_back(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._command("hand_back", orders)
 
     @override
-    def unpin(self, orders: Sequence[Record]) -> Sequence[Answer]:
+    def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._command("unpin", orders)
 
     @override
@@ -127,8 +127,8 @@ class PyslurmTransport(Transport):
         self.client.close()
         self.accounting.close()
 
-    def _command(self, name: str, orders: Sequence[Record]) -> list[Answer]:
-        return [Answer(*each) for each in self._call(name, orders=list(orders))]
+    def _command(self, name: str, orders: Sequence[Record]) -> list[CommandReply]:
+        return [CommandReply(*each) for each in self._call(name, orders=list(orders))]
 
     def _call(self, name: str, **arguments: Any) -> Any:
         return self.client.call(name, self._deadline_s, **arguments)

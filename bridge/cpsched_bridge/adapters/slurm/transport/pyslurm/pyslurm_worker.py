@@ -21,7 +21,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unreachable
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmCommands, claiming
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import Reading
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.child_processes import enter_child
 
 Calls = dict[str, Callable[..., Any]]
@@ -33,7 +33,7 @@ def calls(module: str) -> Calls:
     Each call takes and returns plain values.
     """
     pyslurm = importlib.import_module(module)
-    reading, commands, claims = Reading(pyslurm), PyslurmCommands(pyslurm), claiming(pyslurm)
+    reading, commands, claims = PyslurmReader(pyslurm), PyslurmCommands(pyslurm), claiming(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
     told = (commands.start, commands.hold, commands.hand_back, commands.unpin, claims.claim, claims.disclaim)
     return {call.__name__: call for call in (*asked, *told)}
@@ -63,7 +63,7 @@ def serve(channel: socket.socket, module: str) -> None:
     known = cache(lambda: calls(module))
     with contextlib.suppress(Exception):
         known()
-    with contextlib.suppress(wire_protocol.ChannelClosed):
+    with contextlib.suppress(wire_protocol.WorkerChannelClosed):
         wire_protocol.send(channel, wire_protocol.BEGUN)
         while True:
             wire_protocol.send(channel, answer(known, wire_protocol.receive(channel)))

@@ -17,26 +17,26 @@ BEGUN = {"begun": True}
 """A child's first frame: pyslurm is imported, and the child answers calls."""
 
 
-class ChannelClosed(Exception):
+class WorkerChannelClosed(Exception):
     """The other side has closed the channel."""
 
 
 def send(channel: socket.socket, value: Any) -> None:
     """Write one frame.
 
-    Raise `ChannelClosed`, or `TimeoutError` when the channel's timeout passes.
+    Raise `WorkerChannelClosed`, or `TimeoutError` when the channel's timeout passes.
     """
     body = json.dumps(value, separators=(",", ":")).encode()
     try:
         channel.sendall(HEADER.pack(len(body)) + body)
     except (BrokenPipeError, ConnectionError) as error:
-        raise ChannelClosed(str(error)) from error
+        raise WorkerChannelClosed(str(error)) from error
 
 
 def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
     """Read one frame by `deadline_s` on the monotonic clock.
 
-    Raise `ChannelClosed` or `TimeoutError`.
+    Raise `WorkerChannelClosed` or `TimeoutError`.
     """
     (length,) = HEADER.unpack(_exactly(channel, HEADER.size, deadline_s))
     return json.loads(_exactly(channel, length, deadline_s))
@@ -53,9 +53,9 @@ def _exactly(channel: socket.socket, count: int, deadline_s: float | None) -> by
         try:
             part = channel.recv(min(count, CHUNK_BYTES))
         except ConnectionError as error:
-            raise ChannelClosed(str(error)) from error
+            raise WorkerChannelClosed(str(error)) from error
         if not part:
-            raise ChannelClosed("end of stream")
+            raise WorkerChannelClosed("end of stream")
         parts.append(part)
         count -= len(part)
     return b"".join(parts)

@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import MOST_SIGNS, Formula, NotComputable, terms_of
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
+    MOST_SIGNS,
+    FormulaNotComputable,
+    JobSortFormula,
+    terms_of,
+)
 
 JOB = {
     "Priority": "12",
@@ -14,7 +19,7 @@ QUEUE = {"Priority": "30"}
 
 
 def value(text: str) -> float:
-    formula = Formula.of(text)
+    formula = JobSortFormula.of(text)
     return formula.value(terms_of(formula, JOB, QUEUE))
 
 
@@ -69,8 +74,8 @@ def test_a_value_that_cannot_be_computed_is_0(text: str) -> None:
     ],
 )
 def test_a_formula_that_is_not_known_outside_of_pbs_is_refused_with_the_reason(text: str, why: str) -> None:
-    with pytest.raises(NotComputable, match=why):
-        Formula.of(text)
+    with pytest.raises(FormulaNotComputable, match=why):
+        JobSortFormula.of(text)
 
 
 def test_the_longest_formula_is_read() -> None:
@@ -78,12 +83,12 @@ def test_the_longest_formula_is_read() -> None:
 
 
 def test_what_neither_job_nor_queue_says_is_0() -> None:
-    formula = Formula.of("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
+    formula = JobSortFormula.of("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
     assert formula.value(terms_of(formula, {}, {})) == 0
 
 
 def test_functions_are_no_terms() -> None:
-    assert Formula.of("min(ncpus, 2) + max(mem, 1)").names == {"ncpus", "mem"}
+    assert JobSortFormula.of("min(ncpus, 2) + max(mem, 1)").names == {"ncpus", "mem"}
 
 
 @pytest.mark.parametrize(
@@ -102,13 +107,13 @@ def test_functions_are_no_terms() -> None:
     ],
 )
 def test_points_count_only_where_each_of_them_is_one_more(text: str, adds: bool) -> None:
-    assert Formula.of(text).adds_points is adds
+    assert JobSortFormula.of(text).adds_points is adds
 
 
 @given(st.text(st.sampled_from("ncpus eligible_time()+-*/%.,0129 if else<>=!'\"[]{}\\\n\x00"), max_size=60))
 def test_no_text_is_more_than_a_number_or_a_refusal(text: str) -> None:
     try:
-        found = Formula.of(text)
-    except NotComputable:
+        found = JobSortFormula.of(text)
+    except FormulaNotComputable:
         return
     assert isinstance(found.value(terms_of(found, JOB, QUEUE)), float)

@@ -10,7 +10,7 @@ import pytest
 from cpsched.model import Job
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import FOREVER_S, MOST_WALLTIMES
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Programs
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, PendingJob, StartOrder
 from tests.builders import words
@@ -205,7 +205,7 @@ def test_after_a_walltime_without_an_answer_no_start_is_sent() -> None:
 def test_a_job_moved_into_another_queue_of_the_bridges_is_decided_on_anew() -> None:
     site = Site()
     site.seen.queues["second"] = dict(site.seen.queues["managed"])  # type: ignore[index]
-    backend = PbsBackend(Programs(), ("managed", "second"), "leftq", reader=site, tells=site)  # type: ignore[arg-type]
+    backend = PbsBackend(PbsPrograms(), ("managed", "second"), "leftq", reader=site, tells=site)  # type: ignore[arg-type]
     job = next(each.job for each in backend.observe().pending if each.label == "0")
     site.seen.jobs["0.vm"]["queue"] = "second"
     assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "refused"

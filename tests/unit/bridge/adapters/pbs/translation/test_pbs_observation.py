@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched_bridge.adapters.pbs.pbs_records import PbsReading, Record, ResourceKind
+from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import PbsTranslator, finished
 from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S
 from cpsched_bridge.ports import Hold, Observation, Outage
 from tests.builders import words
 
 NOW = 1_000_000
-KINDS = {"lic": ResourceKind("float", "hn"), "ngpus": ResourceKind("long", "hn"), "scr": ResourceKind("size", "nh")}
+KINDS = {
+    "lic": PbsCustomResource("float", "hn"),
+    "ngpus": PbsCustomResource("long", "hn"),
+    "scr": PbsCustomResource("size", "nh"),
+}
 
 
 def a_vnode(has: str, used: str = "", state: str = "free", **more: str) -> Record:
@@ -46,7 +50,7 @@ def a_reservation(where: str, begin: int, end: int) -> Record:
     }  # fmt: skip
 
 
-def a_reading(**changes: Any) -> PbsReading:
+def a_reading(**changes: Any) -> PbsRecords:
     vnodes = {
         "a": a_vnode("ncpus=8 mem=8191kb lic=2.5 scr=1gb", "ncpus=3 mem=1kb lic=0.5"),
         "b": a_vnode("ncpus=4 mem=4gb ngpus=2", "ncpus=6 mem=5gb ngpus=1"),
@@ -77,10 +81,10 @@ def a_reading(**changes: Any) -> PbsReading:
         "workq": {"queue_type": "Execution", "started": "False", "max_run": "[g:staff=7]"},
         "other": {"queue_type": "Execution", "started": "True"},
     }
-    return replace(PbsReading(NOW, server, jobs, queues, vnodes, reservations, KINDS), **changes)
+    return replace(PbsRecords(NOW, server, jobs, queues, vnodes, reservations, KINDS), **changes)
 
 
-def seen_of(reading: PbsReading, before: PbsReading | None = None) -> Observation:
+def seen_of(reading: PbsRecords, before: PbsRecords | None = None) -> Observation:
     translator = PbsTranslator(("workq",))
     if before is not None:
         translator.observe(before, translator.look(before))

@@ -10,7 +10,7 @@ from cpsched.model import NodeSetPart
 from cpsched_bridge.adapters.pbs.translation import select_chunks
 from cpsched_bridge.adapters.pbs.translation.select_chunks import chunk_request, parse_chunks, placement_of
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 
 BIG = {"ncpus": "8", "mem": "8gb"}
 
@@ -85,11 +85,11 @@ def test_a_job_that_wants_vnodes_alone_gets_a_group_in_which_enough_are_empty():
 def test_a_job_that_no_group_holds_is_left():
     of = racks("a", "a", "b", "")
     for select in ("3:ncpus=8", "5:ncpus=4"):
-        with pytest.raises(NotModelled, match="place=group=rack: no group of vnodes holds it"):
+        with pytest.raises(JobNotModelled, match="place=group=rack: no group of vnodes holds it"):
             ask(select, "free:group=rack", of)
-    with pytest.raises(NotModelled, match="group=row: no group"):
+    with pytest.raises(JobNotModelled, match="group=row: no group"):
         ask("2:ncpus=1", "free:group=row", of)
-    with pytest.raises(NotModelled, match="group=ncpus: no group"):
+    with pytest.raises(JobNotModelled, match="group=ncpus: no group"):
         ask("2:ncpus=1", "free:group=ncpus", of)
     assert ask("1:ncpus=1", "free:group=row", of).choice is None, "one chunk is in one group wherever it is"
 
@@ -159,7 +159,7 @@ def test_a_group_has_only_those_vnodes_that_the_job_may_use():
 
 
 def test_a_job_with_an_unknown_place_is_left():
-    with pytest.raises(NotModelled, match="place=nearby"):
+    with pytest.raises(JobNotModelled, match="place=nearby"):
         placement_of("nearby")
 
 
@@ -213,16 +213,16 @@ def test_packed_chunks_and_chunks_of_several_kinds_are_one_unit():
     ],
 )
 def test_what_the_model_cannot_say_is_told(select, place, why):
-    with pytest.raises(NotModelled, match=f"^{why}$"):
+    with pytest.raises(JobNotModelled, match=f"^{why}$"):
         ask(select, place)
 
 
 def test_where_hosts_have_several_vnodes_a_host_of_ones_own_cannot_be_said():
     shared = machine(BIG, BIG, BIG, hosts=("h", "h", "i"))
-    with pytest.raises(NotModelled, match=r"^place=scatter where hosts have several vnodes$"):
+    with pytest.raises(JobNotModelled, match=r"^place=scatter where hosts have several vnodes$"):
         ask("2:ncpus=1", "scatter", shared)
     assert ask("2:ncpus=1", "vscatter", shared).request.distinct
-    with pytest.raises(NotModelled, match=r"^whole hosts, which have several vnodes$"):
+    with pytest.raises(JobNotModelled, match=r"^whole hosts, which have several vnodes$"):
         ask("1:ncpus=1", "exclhost", shared)
 
 
@@ -250,7 +250,7 @@ def test_job_and_vnode_say_together_who_has_it_alone(place, sharing, alone):
 
 def test_vnodes_that_differ_in_that_are_told_unless_the_job_may_run_on_one_kind_alone():
     mixed = machine(BIG | {"sharing": "force_excl"}, BIG)
-    with pytest.raises(NotModelled, match=r"^vnodes that differ in whether they are shared$"):
+    with pytest.raises(JobNotModelled, match=r"^vnodes that differ in whether they are shared$"):
         ask("1:ncpus=1", of=mixed)
     assert ask("1:ncpus=1", of=mixed, allowed=[True, False]).request.exclusive
     assert not ask("1:ncpus=1", of=mixed, allowed=[False, True]).request.exclusive

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.site.accounts import Accounts, Association, Limits, Qos, SiteLimits
-from cpsched.site.multifactor import MachineSize, PriorityRules, Weights
+from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
+from cpsched.site.multifactor import ClusterSize, PriorityPolicy, PriorityWeights
 from cpsched_bridge.adapters.slurm.policy import priority_ranking as rankings
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
-    EligibleSince,
-    PriorityRanking,
+    EligibleTimes,
+    PriorityRanker,
+    PriorityRankingInput,
     RankedJobs,
-    RankingInput,
     age_start_of,
     priority_points_of,
     tres_of_record,
@@ -26,8 +26,8 @@ from tests.builders import a_cluster, a_job
 from tests.reach import entries
 
 NOW_S = 10_000
-SITE = SiteLimits(
-    Accounts(
+SITE = SiteLimitPolicy(
+    AssociationTree(
         (
             Association("root", parent=-1),
             Association("lab", "ada", parent=0, priority=30),
@@ -37,14 +37,16 @@ SITE = SiteLimits(
     ),
     {"normal": Qos("normal", priority=5), "fast": Qos("fast", priority=20)},
 )
-WEIGHTS = Weights(age=0, fair_share=100, job_size=1000, partition=50, qos=200, association=80, tres={"cpu": 320.0})
+WEIGHTS = PriorityWeights(
+    age=0, fair_share=100, job_size=1000, partition=50, qos=200, association=80, tres={"cpu": 320.0}
+)
 PICTURE = SitePolicySnapshot(
     SITE,
-    PriorityRules("multifactor", WEIGHTS),
+    PriorityPolicy("multifactor", WEIGHTS),
     fair_share={1: 0.25, 3: 0.75},
-    partitions={"main": PartitionPolicy(3, 2, "", {"cpu": 32}), "other": PartitionPolicy(1, 8)},
+    partitions={"main": PartitionPriorityPolicy(3, 2, "", {"cpu": 32}), "other": PartitionPriorityPolicy(1, 8)},
 )
-MACHINE = MachineSize(nodes=10, cpus=320)
+MACHINE = ClusterSize(nodes=10, cpus=320)
 
 
 def a_record(**facts: Any) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def test_each_fact_counts_for_its_factor(facts: dict[str, Any], changed: dict[st
 @pytest.mark.parametrize(("limit", "minutes"), [(60, 60), (1, 1), (None, 1), ("UNLIMITED", 1), (0, 1)])
 def test_a_time_limit_that_is_no_number_counts_as_a_minute(limit: Any, minutes: int) -> None:
     weights = dataclasses.replace(WEIGHTS, size_over_time=True)
-    picture = dataclasses.replace(PICTURE, rules=PriorityRules("multifactor", weights))
+    picture = dataclasses.replace(PICTURE, rules=PriorityPolicy("multifactor", weights))
     assert told(picture, time_limit=limit)["job_size"] == pytest.approx(1000 * 64 / minutes / 320)
 
 
@@ -128,7 +130,7 @@ def test_what_a_job_asks_for_of_each_resource(facts: dict[str, Any], expected: d
     ],
 )
 def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
-    clearances = EligibleSince()
+    clearances = EligibleTimes()
     if freed_s:
         clearances.note([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
         clearances.note([{"id": 1, "dependencies": None}], freed_s)
@@ -137,7 +139,7 @@ def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int
 
 
 def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
-    clearances = EligibleSince()
+    clearances = EligibleTimes()
     waiting = {"id": 1, "dependencies": {"afterok": ["2"]}}
     clearances.note([waiting], 10)
     assert clearances.of(1) == 0
@@ -152,20 +154,20 @@ def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
 
 
 def ranked(
-    picture: SitePolicySnapshot, *records: dict[str, Any], exclusive: bool = False, machine: MachineSize = MACHINE
+    picture: SitePolicySnapshot, *records: dict[str, Any], exclusive: bool = False, machine: ClusterSize = MACHINE
 ) -> RankedJobs:
     pending = [
         PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
         for r in records
     ]
     ranks = RankedJobs.by(picture)
-    around = RankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, EligibleSince())
+    around = PriorityRankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, EligibleTimes())
     ranks.rank(around, pending)
     return ranks
 
 
 def test_in_order_of_arrival_nice_counts_too() -> None:
-    basic = dataclasses.replace(PICTURE, rules=PriorityRules("basic"))
+    basic = dataclasses.replace(PICTURE, rules=PriorityPolicy("basic"))
     ranks = ranked(basic, a_record(id=1, nice=None), a_record(id=2, nice=100), a_record(id=3, nice=0))
     found = [ranks.known[id][1].job.priority for id in (1, 2, 3)]
     assert np.diff(found).tolist() == [-101, -1]
@@ -179,9 +181,9 @@ def test_in_order_of_arrival_nice_counts_too() -> None:
 def test_a_job_that_has_its_nodes_for_itself_holds_all_of_their_processors(
     exclusive: bool, nodes: int, cpus: int, held: int
 ) -> None:
-    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=Limits(group_tres={"cpu": 999}))})
+    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
     picture = dataclasses.replace(PICTURE, site=site)
-    ranks = ranked(picture, a_record(), exclusive=exclusive, machine=MachineSize(nodes, cpus))
+    ranks = ranked(picture, a_record(), exclusive=exclusive, machine=ClusterSize(nodes, cpus))
     assert [amount for _, amount in ranks.standings[1].takes] == [held]
 
 
@@ -193,7 +195,7 @@ def running(**facts: Any) -> dict[str, Any]:
     ("end_s", "minutes"), [(NOW_S + 600, 10), (NOW_S + 659, 10), (NOW_S, 0), (NOW_S - 60, 0), (None, 0)]
 )
 def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int | None, minutes: int) -> None:
-    limits = Limits(group_running_minutes={"cpu": 10**6})
+    limits = AccountingLimits(group_running_minutes={"cpu": 10**6})
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
     ranks = RankedJobs.by(picture)
     used = ranks.used([running(end_time=end_s)], NOW_S)
@@ -202,7 +204,7 @@ def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int
 
 
 def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_ended() -> None:
-    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=Limits(group_tres={"cpu": 999}))})
+    site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
     ranks = RankedJobs.by(dataclasses.replace(PICTURE, site=site))
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
     assert ranks.used(rows, NOW_S) == [8]
@@ -213,16 +215,16 @@ def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_e
 
 @pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (59, 1), (60, 1), (61, 2), (120, 2), (6000, 100)])
 def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int) -> None:
-    limits = Limits(group_running_minutes={"node": 10**6})
+    limits = AccountingLimits(group_running_minutes={"node": 10**6})
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
     pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
     ranks = RankedJobs.by(picture)
-    ranks.rank(RankingInput(pending, {1: a_record()}, MACHINE, NOW_S, EligibleSince()), pending)
+    ranks.rank(PriorityRankingInput(pending, {1: a_record()}, MACHINE, NOW_S, EligibleTimes()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 
 def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_their_rank() -> None:
-    ranking = PriorityRanking()
+    ranking = PriorityRanker()
     ranking.use(PICTURE)
     cluster = a_cluster()
 
@@ -249,7 +251,7 @@ def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_th
 def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job a cycle, and a cycle a period: a begun ranking is continued, not restarted."""
     monkeypatch.setattr(rankings, "A_CYCLE", 1)
-    ranking, cluster = PriorityRanking(), a_cluster()
+    ranking, cluster = PriorityRanker(), a_cluster()
     ranking.use(dataclasses.replace(PICTURE, period_s=1))
     waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
     records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.site.accounts import Limits
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, UnreadableAnswer, parse_site_policy
-from cpsched_sim.site.fair_share import ShareTree, fair_tree
+from cpsched.site.accounts import AccountingLimits
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import (
+    PartitionPriorityPolicy,
+    UnreadablePolicyOutput,
+    parse_site_policy,
+)
+from cpsched_sim.site.fair_share import FairShareTree, fair_tree
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, SHARES_TEXT, STATE, association
 
 
@@ -41,7 +45,7 @@ def test_basic_is_told_from_multifactor() -> None:
 def test_partitions() -> None:
     found = parse_site_policy(ALL)
     present = {"cpu": 32, "mem": 64_000, "node": 4, "billing": 32, "gres/gpu": 4}
-    assert found.partitions["main"] == PartitionPolicy(1, 1, "", present)
+    assert found.partitions["main"] == PartitionPriorityPolicy(1, 1, "", present)
     assert found.partitions["fast"].qos == "part-fast"
     assert found.partitions["fast"].tier == 5
     assert found.highest_factor == 10
@@ -54,9 +58,9 @@ def test_associations_come_parents_first_whatever_the_order_of_the_lines() -> No
     assert ada is not None
     assert bob is not None
     assert [accounts.associations[at].account for at in accounts.chain(ada)] == ["physics", "physics", "root"]
-    assert accounts.associations[ada].limits == Limits(jobs=2, wall_min=120, tres={"cpu": 8})
+    assert accounts.associations[ada].limits == AccountingLimits(jobs=2, wall_min=120, tres={"cpu": 8})
     assert accounts.associations[bob].shares is None
-    assert accounts.associations[accounts.chain(ada)[1]].limits == Limits(
+    assert accounts.associations[accounts.chain(ada)[1]].limits == AccountingLimits(
         group_tres={"cpu": 64}, group_tres_minutes={"cpu": 100}
     )
     assert accounts.highest_priority == 40
@@ -74,9 +78,9 @@ def test_what_is_spent_is_what_stands_in_brackets_and_not_in_the_limits_of_users
 def test_qos_and_what_of_it_is_not_modelled() -> None:
     found = parse_site_policy(ALL)
     normal, fast = found.site.qos["normal"], found.site.qos["part-fast"]
-    assert normal.limits == Limits(tres_a_user={"cpu": 16}, jobs_a_user=2)
+    assert normal.limits == AccountingLimits(tres_a_user={"cpu": 16}, jobs_a_user=2)
     assert (fast.over_partition, fast.usage_factor, fast.limit_factor) == (True, 0.5, 2.0)
-    assert fast.limits == Limits(jobs_a_user=3, wall_min=1440)
+    assert fast.limits == AccountingLimits(jobs_a_user=3, wall_min=1440)
     assert found.unmodelled == ("UsageThreshold=0.250000 of QOS part-fast",)
 
 
@@ -116,7 +120,7 @@ def test_without_accounting_there_is_an_order_and_no_limits() -> None:
     ],
 )
 def test_what_has_another_form_is_told(name: str, text: str, message: str) -> None:
-    with pytest.raises((UnreadableAnswer, InvalidValue), match=message):
+    with pytest.raises((UnreadablePolicyOutput, InvalidValue), match=message):
         parse_site_policy(ALL | {name: text})
 
 
@@ -222,10 +226,10 @@ def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
     assert found.fair_share[alice] == 0.2
     assert found.spent.association_minutes[alice]["cpu"] == 99
     assert {name: qos.limits for name, qos in found.site.qos.items()} == {
-        "normal": Limits(),
-        "pair": Limits(jobs_a_user=2),
-        "cores": Limits(tres_a_user={"cpu": 16}),
-        "quick": Limits(wall_min=2),
+        "normal": AccountingLimits(),
+        "pair": AccountingLimits(jobs_a_user=2),
+        "cores": AccountingLimits(tres_a_user={"cpu": 16}),
+        "quick": AccountingLimits(wall_min=2),
     }
     assert found.partitions["gpu"].tres["gres/gpu"] == 4
     assert found.unmodelled == ()
@@ -233,7 +237,7 @@ def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
 
 def test_fair_tree_worked_out_here_is_what_that_slurm_showed() -> None:
     found = parse_site_policy(recorded("shares.txt"))
-    tree = ShareTree.of(found.site.accounts)
+    tree = FairShareTree.of(found.site.accounts)
     used = {"alice": 5949.85, "bob": 49.94}
     usage = [used.get(row.user, 0.0) for row in found.site.accounts.associations]
     factors = fair_tree(tree, usage)
@@ -312,13 +316,13 @@ def test_a_flag_of_a_qos_that_is_not_modelled_is_told(flag: str) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("PartitionName=x", PartitionPolicy(1, 1, "", {})),
-        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPolicy(1, 1, "", {})),
-        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPolicy(7, 0, "", {})),
-        ("PartitionName=x QoS=q PriorityTier=many TRES=cpu=3", PartitionPolicy(0, 1, "q", {"cpu": 3})),
+        ("PartitionName=x", PartitionPriorityPolicy(1, 1, "", {})),
+        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPriorityPolicy(1, 1, "", {})),
+        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPriorityPolicy(7, 0, "", {})),
+        ("PartitionName=x QoS=q PriorityTier=many TRES=cpu=3", PartitionPriorityPolicy(0, 1, "q", {"cpu": 3})),
     ],
 )
-def test_what_a_partition_does_not_say_is_as_slurm_has_it(line: str, found: PartitionPolicy) -> None:
+def test_what_a_partition_does_not_say_is_as_slurm_has_it(line: str, found: PartitionPriorityPolicy) -> None:
     seen = parse_site_policy(ALL | {"partitions": f"a line without a name\n{line}"})
     assert seen.partitions == {"x": found}
     assert seen.highest_factor == found.factor

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyCommands, PolicyOutput
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands, SitePolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
 
 
@@ -19,13 +19,13 @@ class Played:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.ready: list[PolicyOutput | None] = []
+        self.ready: list[SitePolicyOutput | None] = []
         self.waited: list[bool] = []
 
     def start(self) -> None:
         self.asked += 1
 
-    def answer(self, wait: bool = False) -> PolicyOutput | None:
+    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
         self.waited.append(wait)
         return self.ready.pop(0) if self.ready else None
 
@@ -51,17 +51,17 @@ def asking() -> Played:
 
 
 @pytest.fixture
-def reader(asking: Played, clock: Clock) -> PolicyReader:
-    return PolicyReader(asking, clock)
+def reader(asking: Played, clock: Clock) -> SitePolicyReader:
+    return SitePolicyReader(asking, clock)
 
 
-def answers(without: Mapping[str, str] | None = None, **changed: str) -> PolicyOutput:
+def answers(without: Mapping[str, str] | None = None, **changed: str) -> SitePolicyOutput:
     lost = without or {}
-    return PolicyOutput({name: text for name, text in (ALL | changed).items() if name not in lost}, lost)
+    return SitePolicyOutput({name: text for name, text in (ALL | changed).items() if name not in lost}, lost)
 
 
 def test_the_first_reading_is_waited_for_and_later_ones_never(
-    reader: PolicyReader, asking: Played, clock: Clock
+    reader: SitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     asking.ready = [answers(), None, answers()]
     assert reader.look() == []
@@ -72,7 +72,7 @@ def test_the_first_reading_is_waited_for_and_later_ones_never(
     assert asking.waited == [True, False, False]
 
 
-def test_the_version_grows_only_with_a_new_picture(reader: PolicyReader, asking: Played, clock: Clock) -> None:
+def test_the_version_grows_only_with_a_new_picture(reader: SitePolicyReader, asking: Played, clock: Clock) -> None:
     asking.ready = [answers(), answers(), answers(config=CONFIG.replace("= 1000\n", "= 2000\n"))]
     versions = []
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_the_version_grows_only_with_a_new_picture(reader: PolicyReader, asking:
 
 
 def test_a_lost_answer_is_told_once_and_the_last_one_stands_in(
-    reader: PolicyReader, asking: Played, clock: Clock
+    reader: SitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     down = {"qos": "sacctmgr: connection refused"}
     asking.ready = [answers(), answers(down), answers(down), answers()]
@@ -101,7 +101,7 @@ def test_a_lost_answer_is_told_once_and_the_last_one_stands_in(
 
 
 def test_an_answer_of_an_unknown_form_leaves_the_picture_as_it_was(
-    reader: PolicyReader, asking: Played, clock: Clock
+    reader: SitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     asking.ready = [answers(), answers(state="slurm_load_assoc_mgr_info: Invalid protocol")]
     reader.look()
@@ -112,8 +112,8 @@ def test_an_answer_of_an_unknown_form_leaves_the_picture_as_it_was(
     assert reader.picture is before
 
 
-def test_without_any_answer_at_all_jobs_go_by_arrival(reader: PolicyReader, asking: Played) -> None:
-    asking.ready = [PolicyOutput({}, {"config": "scontrol: No such file", "partitions": "scontrol: No such file"})]
+def test_without_any_answer_at_all_jobs_go_by_arrival(reader: SitePolicyReader, asking: Played) -> None:
+    asking.ready = [SitePolicyOutput({}, {"config": "scontrol: No such file", "partitions": "scontrol: No such file"})]
     told = reader.look()
     assert any("jobs go by arrival until there is one" in line for line in told)
     assert reader.picture is None
@@ -125,10 +125,10 @@ def python(code: str) -> tuple[str, ...]:
 
 def test_commands_are_run_together_and_what_stands_in_is_tried(tmp_path: Path) -> None:
     failing = python(f"open({str(tmp_path / 'asked')!r}, 'a').write('x'); raise SystemExit(1)")
-    commands = PolicyCommands(30.0, {"a": (python("print('one')"),), "b": (failing, python("print(2)"))})
+    commands = SitePolicyCommands(30.0, {"a": (python("print('one')"),), "b": (failing, python("print(2)"))})
     commands.start()
     found = commands.answer(wait=True)
-    assert found == PolicyOutput({"a": "one\n", "b": "2\n"}, {})
+    assert found == SitePolicyOutput({"a": "one\n", "b": "2\n"}, {})
     commands.start()
     assert commands.answer(wait=True) == found
     assert (tmp_path / "asked").read_text() == "x", "what failed before is not asked again"
@@ -136,7 +136,7 @@ def test_commands_are_run_together_and_what_stands_in_is_tried(tmp_path: Path) -
 
 def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> None:
     failing = python("import sys; print('sinfo: error: no', file=sys.stderr); sys.exit(3)")
-    commands = PolicyCommands(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
+    commands = SitePolicyCommands(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
     commands.start()
     found = commands.answer(wait=True)
     assert found is not None
@@ -145,12 +145,12 @@ def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> Non
 
 
 def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it() -> None:
-    commands = PolicyCommands(0.3, {"a": (python("import time; time.sleep(600)"),)})
+    commands = SitePolicyCommands(0.3, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
     process = commands._running["a"].process  # noqa: SLF001
     assert commands.answer() is None
     found = commands.answer(wait=True)
-    assert found == PolicyOutput({}, {"a": "no answer in 0.3 s"})
+    assert found == SitePolicyOutput({}, {"a": "no answer in 0.3 s"})
     assert process.poll() is not None
 
 
@@ -164,7 +164,7 @@ def test_each_command_that_begins_is_counted_and_may_take_longer_for_it() -> Non
 
     failing, slow = python("raise SystemExit(1)"), python("import time; time.sleep(0.2)")
     asked = {"a": (failing, slow), "b": (("/nowhere/sshare",),)}
-    commands = PolicyCommands(0.0, asked, count)
+    commands = SitePolicyCommands(0.0, asked, count)
     commands.start()
     found = commands.answer(wait=True)
     assert found is not None
@@ -173,7 +173,7 @@ def test_each_command_that_begins_is_counted_and_may_take_longer_for_it() -> Non
 
 
 def test_closing_leaves_no_process_behind() -> None:
-    commands = PolicyCommands(60.0, {"a": (python("import time; time.sleep(600)"),)})
+    commands = SitePolicyCommands(60.0, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
     process = commands._running["a"].process  # noqa: SLF001
     commands.close()
@@ -182,7 +182,7 @@ def test_closing_leaves_no_process_behind() -> None:
 
 
 def test_what_was_begun_is_not_begun_again_and_after_a_picture_there_is_nothing_to_begin(
-    reader: PolicyReader, asking: Played, clock: Clock
+    reader: SitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     for _ in range(3):
         reader.begin()
@@ -199,7 +199,9 @@ def test_what_was_begun_is_not_begun_again_and_after_a_picture_there_is_nothing_
 
 
 @pytest.mark.parametrize("name", ["config", "partitions"])
-def test_an_answer_that_nothing_can_be_made_without_is_named(reader: PolicyReader, asking: Played, name: str) -> None:
+def test_an_answer_that_nothing_can_be_made_without_is_named(
+    reader: SitePolicyReader, asking: Played, name: str
+) -> None:
     asking.ready = [answers({name: "refused"})]
     told = reader.look()
     assert told == [
@@ -209,8 +211,8 @@ def test_an_answer_that_nothing_can_be_made_without_is_named(reader: PolicyReade
     assert (reader.picture, reader.version) == (None, 0)
 
 
-def test_all_answers_that_are_missing_are_named(reader: PolicyReader, asking: Played) -> None:
-    asking.ready = [PolicyOutput({}, {})]
+def test_all_answers_that_are_missing_are_named(reader: SitePolicyReader, asking: Played) -> None:
+    asking.ready = [SitePolicyOutput({}, {})]
     assert reader.look() == [
         "site policy: no picture: no config and no partitions; jobs go by arrival until there is one"
     ]
@@ -218,7 +220,7 @@ def test_all_answers_that_are_missing_are_named(reader: PolicyReader, asking: Pl
 
 @pytest.mark.parametrize(("ahead_s", "asked"), [(29.9, 1), (30.0, 2)])
 def test_a_reading_that_failed_is_tried_again_after_half_a_minute(
-    reader: PolicyReader, asking: Played, clock: Clock, ahead_s: float, asked: int
+    reader: SitePolicyReader, asking: Played, clock: Clock, ahead_s: float, asked: int
 ) -> None:
     asking.ready = [answers({"qos": "refused"})]
     reader.look()
@@ -229,7 +231,7 @@ def test_a_reading_that_failed_is_tried_again_after_half_a_minute(
 
 @pytest.mark.parametrize(("period", "ahead_s"), [("00:01:00", 60.0), ("00:05:00", 300.0), ("01:00:00", 300.0)])
 def test_a_picture_is_renewed_at_the_pace_of_the_site_but_every_five_minutes_at_least(
-    reader: PolicyReader, asking: Played, clock: Clock, period: str, ahead_s: float
+    reader: SitePolicyReader, asking: Played, clock: Clock, period: str, ahead_s: float
 ) -> None:
     asking.ready = [answers(config=CONFIG.replace("00:05:00", period))]
     reader.look()
@@ -241,7 +243,7 @@ def test_a_picture_is_renewed_at_the_pace_of_the_site_but_every_five_minutes_at_
     assert asking.asked == 2
 
 
-def test_what_is_on_its_way_ends_with_the_reader(reader: PolicyReader, asking: Played) -> None:
+def test_what_is_on_its_way_ends_with_the_reader(reader: SitePolicyReader, asking: Played) -> None:
     closed: list[bool] = []
     asking.close = lambda: closed.append(True)  # type: ignore[method-assign]
     reader.close()
@@ -249,7 +251,7 @@ def test_what_is_on_its_way_ends_with_the_reader(reader: PolicyReader, asking: P
 
 
 def test_what_is_lost_and_what_is_back_are_told_when_they_are(
-    reader: PolicyReader, asking: Played, clock: Clock
+    reader: SitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     asking.ready = [
         answers(),

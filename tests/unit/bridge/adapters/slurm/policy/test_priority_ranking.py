@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from cpsched.site.admission import first_exceeded_limit
-from cpsched.site.multifactor import MachineSize
+from cpsched.site.multifactor import ClusterSize
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleSince, age_start_of
+from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, age_start_of
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_doctor import policy_checks, unmanaged
@@ -59,8 +59,8 @@ def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str
 def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
-    asking.ready = [PolicyOutput(ALL | lab | texts, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyOutput(ALL | lab | texts, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
     return backend.observe()
 
 
@@ -118,8 +118,8 @@ def test_without_a_reader_nothing_changes(scene: Scene) -> None:
 
 def test_where_nothing_could_be_read_jobs_are_observed_all_the_same(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [PolicyOutput({}, {"config": "scontrol: refused"})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyOutput({}, {"config": "scontrol: refused"})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
     seen = backend.observe()
     assert seen.limits is None
     assert len(seen.pending) == len(SlurmBackend(PyslurmTransport(client=Played(scene))).observe().pending)
@@ -128,8 +128,8 @@ def test_where_nothing_could_be_read_jobs_are_observed_all_the_same(scene: Scene
 
 def test_a_job_that_did_not_change_is_the_same_object_in_the_next_reading(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [PolicyOutput(ALL | {"state": state()}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyOutput(ALL | {"state": state()}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
     before, after = backend.observe(), backend.observe()
     assert all(a.job is b.job for a, b in zip(before.pending, after.pending, strict=True))
 
@@ -140,8 +140,8 @@ def test_a_new_picture_takes_over_as_a_whole_after_as_many_cycles_as_its_jobs_ne
     monkeypatch.setattr(priority_ranking, "A_CYCLE", 10)
     texts = ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
     asking, clock = PlayedAsking(), Clock()
-    asking.ready = [PolicyOutput(texts, {}), PolicyOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, clock))
+    asking.ready = [SitePolicyOutput(texts, {}), SitePolicyOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, clock))
     rounds = []
     for _ in range(8):
         rounds.append([p.job.priority for p in backend.observe().pending])
@@ -155,8 +155,8 @@ def test_a_new_picture_takes_over_as_a_whole_after_as_many_cycles_as_its_jobs_ne
 
 def test_priorities_are_worked_out_anew_every_period(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [PolicyOutput(ALL | {"state": state()}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyOutput(ALL | {"state": state()}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
     scene.only("six")
     ages = []
     for seconds in (0, 299, 301):
@@ -172,7 +172,7 @@ def test_basic_ranks_by_arrival(scene: Scene) -> None:
 
 
 def test_age_counts_from_the_end_of_dependencies_as_seen() -> None:
-    clearances = EligibleSince()
+    clearances = EligibleTimes()
     waiting = {"id": 7, "submit_time": 100, "eligible_time": 0, "priority": 0, "dependencies": "afterok:6"}
     clearances.note([waiting], 150)
     free = {**waiting, "dependencies": None}
@@ -187,11 +187,11 @@ def test_age_counts_from_the_end_of_dependencies_as_seen() -> None:
 
 def test_age_counts_from_slurms_own_time_where_the_job_is_not_held() -> None:
     record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 55, "accrue_time": 130}
-    assert age_start_of(record, SitePolicySnapshot(), EligibleSince()) == 130
-    assert age_start_of({**record, "priority": 0}, SitePolicySnapshot(), EligibleSince()) == 120
+    assert age_start_of(record, SitePolicySnapshot(), EligibleTimes()) == 130
+    assert age_start_of({**record, "priority": 0}, SitePolicySnapshot(), EligibleTimes()) == 120
 
 
-MACHINE = MachineSize(4, 32)
+MACHINE = ClusterSize(4, 32)
 RECORD = {
     "id": 7, "state": "PENDING", "priority": 2605, "partition": "main", "account": "lab", "user_name": "alice",
     "qos": "normal", "num_nodes": 1, "cpus": 8, "time_limit": 60, "nice": 0, "submit_time": 1, "accrue_time": 1000,

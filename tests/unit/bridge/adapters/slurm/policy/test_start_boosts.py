@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from cpsched.site.multifactor import PriorityRules, Weights
-from cpsched_bridge.adapters.slurm.policy.policy_commands import PolicyOutput
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPolicy, SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PolicyReader
+from cpsched.site.multifactor import PriorityPolicy, PriorityWeights
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.start_boosts import boosts
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL
 from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Clock
@@ -21,8 +21,12 @@ from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played, order
 
-STEADY = PriorityRules(weights=Weights(age=100), always_accrues=True)
-TIERS = {"main": PartitionPolicy(tier=1), "fast": PartitionPolicy(tier=5), "late": PartitionPolicy(tier=0)}
+STEADY = PriorityPolicy(weights=PriorityWeights(age=100), always_accrues=True)
+TIERS = {
+    "main": PartitionPriorityPolicy(tier=1),
+    "fast": PartitionPriorityPolicy(tier=5),
+    "late": PartitionPriorityPolicy(tier=0),
+}
 MINE: dict[str, Any] = {"partition": "main"}
 
 
@@ -34,12 +38,12 @@ def free(**facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: PriorityRules = STEADY) -> int:
+def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: PriorityPolicy = STEADY) -> int:
     partitions = [
         {"name": "main", "nodes": "n[1-4]"}, {"name": "fast", "nodes": "n[1-2]"}, {"name": "late", "nodes": "n1"},
         {"name": "part", "nodes": "n[2-3]"}, {"name": "other", "nodes": "m[1-4]"},
     ]  # fmt: skip
-    seen = ClusterRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
+    seen = SlurmRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
     return boosts({7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most).get(7, 0)
 
 
@@ -79,8 +83,8 @@ def test_a_start_that_needs_more_than_is_allowed_is_not_raised_at_all() -> None:
 
 
 def test_age_that_starts_over_at_the_release_is_made_good() -> None:
-    assert raised(free(), rules=PriorityRules(weights=Weights(age=100))) == 301
-    assert raised(free(), priority=50, rules=PriorityRules(weights=Weights(age=100))) == 551
+    assert raised(free(), rules=PriorityPolicy(weights=PriorityWeights(age=100))) == 301
+    assert raised(free(), priority=50, rules=PriorityPolicy(weights=PriorityWeights(age=100))) == 551
 
 
 def test_a_job_that_its_owner_has_put_to_the_end_is_raised_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +100,8 @@ def test_a_raised_start_gets_its_own_nice_value_back_with_its_pin(most: int) -> 
         record |= {"account": "lab", "qos": "normal", "nice": 40, "accrue_time": None}
     scene.job("first").update(priority=200_000, state_reason="Resources", partition=scene.job("six")["partition"])
     asking, child, number = PlayedAsking(), Played(scene), scene.job("six")["id"]
-    asking.ready = [PolicyOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=child), policy=PolicyReader(asking, Clock()), most_boost=most)
+    asking.ready = [SitePolicyOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
+    backend = SlurmBackend(PyslurmTransport(client=child), policy=SitePolicyReader(asking, Clock()), most_boost=most)
     seen = backend.observe()
     backend.start([order(seen, number, "n2")])
     sent = child.sent[-1][1][0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import NodeSetPart, Request
-from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeCapacity
+from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
@@ -30,6 +30,6 @@ FREE = np.array([[8, 0], [3, 0], [5, 0]])
     ],
 )
 def test_only_the_nodes_of_its_node_set_count_and_whole_nodes_must_be_idle(request_: Request, fits: bool) -> None:
-    room = FreeCapacity(MACHINE, FREE)
+    room = FreeNodeCapacity(MACHINE, FREE)
     assert room.holds(request_) is fits
     assert room.holds(request_) is fits, "as looked up before"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPins
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings
 from cpsched_sim.testing.example_counts import tries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -57,7 +57,7 @@ def test_a_job_that_is_kept_can_run_on_the_empty_machine(
         assert pending.job.ineligible is None
         assert why_infeasible(pending.job.request, seen.cluster) is None
         told = translator.queue.asked[pending.job.id].told
-        assert told == StartPins(0, 0, "") or told.restore
+        assert told == StartPinSettings(0, 0, "") or told.restore
 
 
 def test_seventeen_tasks_on_nodes_of_sixteen_cores_are_kept_and_so_is_every_prime() -> None:

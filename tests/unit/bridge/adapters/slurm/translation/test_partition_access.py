@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
-    AccessContext,
+    PartitionAccessContext,
     access_denied_reason,
     accounts_checked,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_observation import observe, pending
 
 RECORD = {"user_name": "alice", "user_id": 2001, "account": "optics", "qos": "normal"}
 TREE = {"root": "", "science": "root", "optics": "science", "arts": "root"}
-DOORS = AccessContext(True, True, TREE, {"alice": ["staff", "wheel"], "bob": []})
+DOORS = PartitionAccessContext(True, True, TREE, {"alice": ["staff", "wheel"], "bob": []})
 
 
-def why(doors: AccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any) -> str | None:
+def why(doors: PartitionAccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any) -> str | None:
     lists = {name: frozenset(names) for name, names in partition.items()}
-    whole = Partition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
+    whole = SlurmPartition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
     return words(access_denied_reason(record, whole, doors))
 
 
@@ -65,20 +65,20 @@ def test_an_account_stands_for_those_below_it() -> None:
 @pytest.mark.parametrize(
     ("doors", "record"),
     [
-        (AccessContext(None, True, TREE), RECORD),
-        (AccessContext(False, True, TREE), RECORD),
-        (AccessContext(True, True, None), RECORD),
-        (AccessContext(True, True, {"arts": ""}), RECORD),
-        (AccessContext(True, True, {}), {**RECORD, "account": None}),
+        (PartitionAccessContext(None, True, TREE), RECORD),
+        (PartitionAccessContext(False, True, TREE), RECORD),
+        (PartitionAccessContext(True, True, None), RECORD),
+        (PartitionAccessContext(True, True, {"arts": ""}), RECORD),
+        (PartitionAccessContext(True, True, {}), {**RECORD, "account": None}),
     ],
 )
-def test_where_nobody_knows_an_account_it_is_let_in(doors: AccessContext, record: dict[str, Any]) -> None:
+def test_where_nobody_knows_an_account_it_is_let_in(doors: PartitionAccessContext, record: dict[str, Any]) -> None:
     """Slurm's answer to a start decides then."""
     assert why(doors, record, allowed_accounts=["arts"]) is None
 
 
 def test_accounts_that_are_denied_by_name_need_no_tree() -> None:
-    assert why(AccessContext(True, True, None), denied_accounts=["optics"]) is not None
+    assert why(PartitionAccessContext(True, True, None), denied_accounts=["optics"]) is not None
 
 
 def test_a_loop_of_accounts_ends() -> None:
@@ -91,7 +91,7 @@ def test_a_loop_of_accounts_ends() -> None:
 )
 def test_users_of_whom_no_groups_are_known_and_root_are_let_in(record: dict[str, Any]) -> None:
     assert why(record=record, allowed_groups=["staff"]) is None
-    assert why(AccessContext(outside={"None": ["staff"]}), record, allowed_groups=["staff"]) is None
+    assert why(PartitionAccessContext(outside={"None": ["staff"]}), record, allowed_groups=["staff"]) is None
 
 
 def test_a_group_that_a_user_is_not_known_to_be_outside_of_lets_them_in() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
-from cpsched_bridge.adapters.slurm.translation.pending_reasons import ReasonSubject
+from cpsched_bridge.adapters.slurm.translation.pending_reasons import PendingReasonSubject
 from cpsched_bridge.equivalence import BackoffKey
 
 RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
@@ -16,8 +16,8 @@ ALIKE = BackoffKey("alike", ("alice", "", "main", "fast", "one node"))
 KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
 
 
-def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> ReasonSubject:
-    return ReasonSubject(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
+def subject(reason: str | None = None, label: str = "7_3", **facts: object) -> PendingReasonSubject:
+    return PendingReasonSubject(label, {**RECORD, "state_reason": reason, **facts}, ALIKE)
 
 
 WHOM = {
@@ -75,7 +75,7 @@ def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
     """What one user's job meets says nothing of another's: it may ask for too much."""
     alices = pending_reasons.pending_reason_of(subject(reason, array_id=None))
     others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
-    bobs = pending_reasons.groups_of(ReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", ""))))
+    bobs = pending_reasons.groups_of(PendingReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", ""))))
     assert alices is None or alices.scope not in bobs
 
 

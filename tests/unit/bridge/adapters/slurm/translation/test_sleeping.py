@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.slurm_queue import ASLEEP
+from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import ASLEEP
 from cpsched_bridge.ports import Observation, UnmanagedJob
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cpsched.model import Request
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     FOREVER_S,
     nodes_allowed,
@@ -18,8 +18,8 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     walltime,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import Reservation
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
@@ -29,7 +29,7 @@ def a_machine(**facts: Any) -> SlurmNodeTable:
     return SlurmNodeTable.of([a_node(f"n{i}", active_features=each, **facts) for i, each in enumerate(features)])
 
 
-def a_partition(**facts: Any) -> Partition:
+def a_partition(**facts: Any) -> SlurmPartition:
     parts: dict[str, Any] = {
         "name": "main",
         "state": "UP",
@@ -41,7 +41,7 @@ def a_partition(**facts: Any) -> Partition:
         "exclusive": False,
         "unmodelled": None,
     }
-    return Partition(**parts | facts)
+    return SlurmPartition(**parts | facts)
 
 
 def a_record(**facts: Any) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def test_limits_of_a_partition_on_both_sides(partition: dict[str, Any], walltime
     assert words(partition_limit_reason(a_partition(**partition), walltime_s)) == reason
 
 
-def reservation(name: str, *members: bool) -> Reservation:
-    return Reservation(name, np.array(members), 0, 1)
+def reservation(name: str, *members: bool) -> SlurmReservation:
+    return SlurmReservation(name, np.array(members), 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def reservation(name: str, *members: bool) -> Reservation:
     ],
 )
 def test_nodes_that_a_job_may_use(
-    facts: dict[str, Any], conflicts: tuple[Reservation, ...], allowed: list[int], named: str
+    facts: dict[str, Any], conflicts: tuple[SlurmReservation, ...], allowed: list[int], named: str
 ) -> None:
     machine = a_machine()
     row = nodes_allowed(a_record(**facts), machine, a_partition(), conflicts)
@@ -123,12 +123,12 @@ def test_nodes_that_a_job_may_use(
 
 @pytest.mark.parametrize("sign", "|[]()*:")
 def test_features_that_are_more_than_a_list_are_left_to_slurm(sign: str) -> None:
-    with pytest.raises(NotModelled, match="features"):
+    with pytest.raises(JobNotModelled, match="features"):
         nodes_allowed(a_record(constraints=[f"big{sign}new"]), a_machine(), a_partition(), ())
 
 
 def test_an_empty_feature_is_left_to_slurm() -> None:
-    with pytest.raises(NotModelled, match="features 'big&'"):
+    with pytest.raises(JobNotModelled, match="features 'big&'"):
         nodes_allowed(a_record(constraints=["big&"]), a_machine(), a_partition(), ())
 
 

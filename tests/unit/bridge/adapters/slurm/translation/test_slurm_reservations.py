@@ -8,7 +8,7 @@ import pytest
 
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import SentStart, without_reserved_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, without_reserved_conflicts
 from cpsched_bridge.ports import Observation, Outage
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
@@ -194,11 +194,11 @@ def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
         node["state"] = "IDLE"
     translator.observe(scene.read())
     assert translator.machine is not None
-    long, short = (SentStart(Request(1, (3, 100, 0)), ((1, 1),), walltime_s) for walltime_s in (3600, 1800))
-    whole = SentStart(Request(1, (3, 100, 0), exclusive=True), ((1, 1),), 3600)
+    long, short = (SentJobStart(Request(1, (3, 100, 0)), ((1, 1),), walltime_s) for walltime_s in (3600, 1800))
+    whole = SentJobStart(Request(1, (3, 100, 0), exclusive=True), ((1, 1),), 3600)
     told = "other starts leave too little beside reservation r"
 
-    def kept(*starts: SentStart, under_way: tuple[SentStart, ...] = ()) -> list[SentStart | str]:
+    def kept(*starts: SentJobStart, under_way: tuple[SentJobStart, ...] = ()) -> list[SentJobStart | str]:
         capacity = translator.machine.capacity if translator.machine else None
         assert capacity is not None
         return without_reserved_conflicts(starts, under_way, translator.to_come, capacity, scene.now_s)

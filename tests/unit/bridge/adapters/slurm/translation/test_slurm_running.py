@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cpsched.model import Job, Request, RunningJob
-from cpsched_bridge.adapters.slurm.slurm_records import ClusterRecords
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_running import within_capacity
@@ -26,9 +26,7 @@ class Site:
     def observe(self, **layouts: Any) -> Observation:
         records = self.scene.read()
         mine = {self.job["id"]: layouts["layout"]} if layouts else {}
-        seen = ClusterRecords(
-            records.now_s, records.nodes, records.partitions, records.reservations, records.jobs, mine
-        )
+        seen = SlurmRecords(records.now_s, records.nodes, records.partitions, records.reservations, records.jobs, mine)
         return self.translator.observe(seen)
 
     def runs_on(self, nodes: str, **cores: int) -> None:

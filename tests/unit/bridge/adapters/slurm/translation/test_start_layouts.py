@@ -9,14 +9,14 @@ import pytest
 
 from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import IntArray, Placement, Request
-from cpsched_bridge.adapters.slurm.translation.start_layouts import TAKEN, UNCERTAIN, SentStart, resolve_layouts
+from cpsched_bridge.adapters.slurm.translation.start_layouts import TAKEN, UNCERTAIN, SentJobStart, resolve_layouts
 
 CAPACITY = np.array([[16, 1600]] * 4)
 PRIME = Request(17, (1, 0))
 
 
-def start(request: Request, *placement: tuple[int, int]) -> SentStart:
-    return SentStart(request, placement)
+def start(request: Request, *placement: tuple[int, int]) -> SentJobStart:
+    return SentJobStart(request, placement)
 
 
 def free(*cores: int) -> IntArray:
@@ -80,7 +80,7 @@ def test_whole_nodes_are_taken_only_where_nothing_runs() -> None:
     assert resolve_layouts([wanted], free(15, 16, 16, 16), CAPACITY, []) == [TAKEN]
 
 
-def any_round(choose: random.Random) -> tuple[IntArray, list[SentStart]]:
+def any_round(choose: random.Random) -> tuple[IntArray, list[SentJobStart]]:
     """What is free, and starts that fit beside each other, placed at random."""
     left = np.array([[choose.randint(0, 16), choose.choice([400, 1600])] for _ in CAPACITY])
     first, starts = left.copy(), []
@@ -93,7 +93,7 @@ def any_round(choose: random.Random) -> tuple[IntArray, list[SentStart]]:
                 placement.append((node, here))
                 units -= here
         if not units:
-            starts.append(SentStart(request, tuple(sorted(placement))))
+            starts.append(SentJobStart(request, tuple(sorted(placement))))
             for node, amounts in amounts_used(request, starts[-1].placement, CAPACITY).items():
                 left[node] -= amounts
     return first, starts
@@ -119,7 +119,7 @@ def test_whatever_order_slurm_takes_the_starts_in_each_comes_out_as_settled(firs
 
 def comes_out_as_settled(choose: random.Random) -> None:
     left, starts = any_round(choose)
-    sent = [each for each in resolve_layouts(starts, left, CAPACITY, []) if isinstance(each, SentStart)]
+    sent = [each for each in resolve_layouts(starts, left, CAPACITY, []) if isinstance(each, SentJobStart)]
     assert sent or not starts, "the first start never waits"
     for _ in range(6):
         now = left.copy()
@@ -135,6 +135,6 @@ def test_a_round_of_many_starts_is_settled_in_part_not_given_up() -> None:
     counts = [0, 0]
     for seed in range(200):
         left, starts = any_round(random.Random(1000 + seed))
-        counts[0] += sum(isinstance(each, SentStart) for each in resolve_layouts(starts, left, CAPACITY, []))
+        counts[0] += sum(isinstance(each, SentJobStart) for each in resolve_layouts(starts, left, CAPACITY, []))
         counts[1] += len(starts)
     assert counts[0] > counts[1] / 2

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_options import SAID, Options, connect, transport_of
-from cpsched_bridge.adapters.slurm.transport.auto_transport import MOST_TIMEOUTS, AutoTransport, installed
-from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import CliTransport
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.auto_transport import MOST_TIMEOUTS, AutoSlurmTransport, installed
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import (
     BackendDied,
@@ -55,15 +55,15 @@ class Tried:
         self.closed = True
 
 
-class Commands(CliTransport):
+class Commands(SlurmCliTransport):
     """The other one, without programs."""
 
     def config(self) -> dict[str, Any]:
         return {"of": "cli"}
 
 
-def auto(tried: Tried, there: bool = True) -> AutoTransport:
-    return AutoTransport(lambda: cast(PyslurmTransport, tried), lambda why: Commands(why=why), lambda: there)
+def auto(tried: Tried, there: bool = True) -> AutoSlurmTransport:
+    return AutoSlurmTransport(lambda: cast(PyslurmTransport, tried), lambda why: Commands(why=why), lambda: there)
 
 
 def test_without_a_pyslurm_it_is_known_at_once_that_it_is_cli() -> None:
@@ -143,8 +143,8 @@ def test_what_it_waits_for_is_the_import_and_an_import_that_fails_decides() -> N
 
 def test_a_pyslurm_that_cannot_be_imported_is_found_out_in_its_process() -> None:
     """Never in the bridge's own."""
-    tried = PyslurmTransport(client=Client("no_such_pyslurm"))
-    chosen = AutoTransport(lambda: tried, lambda why: Commands(why=why), lambda: True)
+    tried = PyslurmTransport(client=PyslurmClient("no_such_pyslurm"))
+    chosen = AutoSlurmTransport(lambda: tried, lambda why: Commands(why=why), lambda: True)
     while chosen.waits_for() is not None:
         pass
     assert chosen.config() == {"of": "cli"}
@@ -169,7 +169,7 @@ def test_whether_there_is_a_pyslurm_is_seen_without_importing_it(
 def test_the_settings_may_name_one() -> None:
     assert transport_of(Options(transport="cli")).chosen() == ("cli", SAID)
     assert transport_of(Options(transport="pyslurm")).chosen() == ("pyslurm", SAID)
-    assert isinstance(transport_of(Options()), AutoTransport)
+    assert isinstance(transport_of(Options()), AutoSlurmTransport)
 
 
 def test_all_programs_of_a_backend_share_one_bucket() -> None:

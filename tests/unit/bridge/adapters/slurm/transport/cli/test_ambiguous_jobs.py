@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.cli import ambiguous_jobs, scontrol_job
-from cpsched_bridge.adapters.slurm.transport.cli.ambiguous_jobs import AmbiguousJobs
+from cpsched_bridge.adapters.slurm.transport.cli.ambiguous_jobs import AmbiguousJobResolver
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job
 
@@ -30,8 +30,8 @@ class Scontrol:
         texts = [Job(one).shown("26.05.5") for number in numbers for one in (number, *self.forgers.get(number, ()))]
         return None if self.fails else "".join(texts)[: -1 if self.ends_early else None]
 
-    def suspects(self) -> AmbiguousJobs:
-        return AmbiguousJobs(self, lambda: self.now_s)
+    def suspects(self) -> AmbiguousJobResolver:
+        return AmbiguousJobResolver(self, lambda: self.now_s)
 
 
 @pytest.mark.parametrize("records", [2, 3, 4])

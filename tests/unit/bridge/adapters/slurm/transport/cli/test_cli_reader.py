@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct, scontrol_job, squeue
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
-from cpsched_bridge.adapters.slurm.transport.cli.job_records import JobRecordBuilder
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SLEEP_S, CallBudget
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import SlurmJobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SLEEP_S, SlurmRpcTokenBucket
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import (
     CONFIG,
@@ -38,7 +38,7 @@ class Clock:
 @each_release
 def test_tasks_that_squeue_shows_as_one_are_told_apart(release: str) -> None:
     programs = Programs(ARRAY, release)
-    common, task = CliReader(programs=programs).read().jobs
+    common, task = SlurmCliReader(programs=programs).read().jobs
     assert (common["id"], common["array_id"], common["array_tasks_waiting"], common["array_tasks_parallel"]) == (
         7,
         7,
@@ -53,13 +53,13 @@ def test_tasks_that_squeue_shows_as_one_are_told_apart(release: str) -> None:
 def test_a_hidden_task_that_is_gone_by_then_leaves_the_others_as_they_are() -> None:
     programs = Programs(ARRAY)
     programs.broken["squeue --local --all --states=all --noheader --noconvert --jobs"] = ""
-    (common,) = CliReader(programs=programs).read().jobs
+    (common,) = SlurmCliReader(programs=programs).read().jobs
     assert (common["array_tasks_waiting"], common["state_reason"]) == ("0-2,5", "JobHeldUser")
 
 
 @each_release
 def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
-    looking = CliReader(programs=Programs([Job(5), *ARRAY], release))
+    looking = SlurmCliReader(programs=Programs([Job(5), *ARRAY], release))
     assert [job["id"] for job in looking.look(None)] == [5, 7, 8]
     common, task = looking.look([7])
     assert (common["array_tasks_waiting"], common["state_reason"], task["array_task_id"]) == ("0-2,5", "JobHeldUser", 3)
@@ -69,9 +69,9 @@ def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
 def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
     programs = Programs([Job(5)])
     programs.broken["squeue --local"] = BackendUnavailable("squeue: slurm_load_jobs error: Invalid job id specified")
-    assert CliReader(programs=programs).look([6]) == []
+    assert SlurmCliReader(programs=programs).look([6]) == []
     with pytest.raises(BackendUnavailable):
-        CliReader(programs=programs).look([6, 7])
+        SlurmCliReader(programs=programs).look([6, 7])
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(
     release: str, columns: dict[str, str], expected: int
 ) -> None:
     job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2", **columns}, lines={"tasks": "2", "nodes": "2"})
-    assert CliReader(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
+    assert SlurmCliReader(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(
 )
 def test_sharing_is_told_in_the_words_before_26_05(oversubscribe: str, exclusive: str, expected: str) -> None:
     job = Job(5, columns={"OverSubscribe": oversubscribe, "Exclusive": exclusive})
-    assert CliReader(programs=Programs([job])).read().jobs[0]["resource_sharing"] == expected
+    assert SlurmCliReader(programs=Programs([job])).read().jobs[0]["resource_sharing"] == expected
 
 
 FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5")
@@ -106,7 +106,7 @@ FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5"
 
 def test_who_forges_records_of_others_harms_nobody() -> None:
     programs = Programs([Job(5, submit=FORGED), Job(6), Job(7, submit=FORGED + Job(9).shown("26.05.5"))])
-    looked, other, third = CliReader(programs=programs).read().jobs
+    looked, other, third = SlurmCliReader(programs=programs).read().jobs
     assert [job["unreadable"] for job in (looked, other, third)] == [None, None, None]
     assert (other["name"], other["state"]) == ("wrap", "PENDING")
     assert programs.counted("scontrol", "--details") == 2
@@ -115,14 +115,14 @@ def test_who_forges_records_of_others_harms_nobody() -> None:
 def test_a_flood_of_forged_tasks_hides_no_task_and_asks_for_little() -> None:
     flood = "".join(Job(number, array=7, task=1).shown("26.05.5") for number in range(100, 4000))
     programs = Programs([Job(5, submit=f"x\n\n{flood}"), *ARRAY])
-    seen = CliReader(programs=programs).read()
+    seen = SlurmCliReader(programs=programs).read()
     assert [(job["id"], job["unreadable"]) for job in seen.jobs] == [(5, None), (7, None), (8, None)]
     assert programs.counted("squeue", "--jobs") == 1
 
 
 def test_who_forges_own_records_is_left_alone_and_nobody_else() -> None:
     forger = Job(5, submit="x\n\n" + Job(5).shown("26.05.5") + FORGED)
-    first, second = CliReader(programs=Programs([forger, Job(6)])).read().jobs
+    first, second = SlurmCliReader(programs=Programs([forger, Job(6)])).read().jobs
     assert "requested_tres" in first["unreadable"]
     assert first["requested_tres"] is None
     assert second["unreadable"] is None
@@ -130,7 +130,7 @@ def test_who_forges_own_records_is_left_alone_and_nobody_else() -> None:
 
 def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
     name = "x\n   UserId=root(0)\n   Priority=7 Nice=0\n   MinCPUsNode=9 MinMemoryNode=1M MinTmpDiskNode=0"
-    found = CliReader(programs=Programs([Job(5, name=name)])).read().jobs[0]
+    found = SlurmCliReader(programs=Programs([Job(5, name=name)])).read().jobs[0]
     assert (found["name"], found["unreadable"], found["memory_per_cpu"], found["memory_per_node"]) == (
         name,
         None,
@@ -141,7 +141,7 @@ def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
 
 def test_what_begins_like_a_record_without_a_number_is_part_of_a_name() -> None:
     name = "x\nJobId=a b\nJobId=12345678901 c"
-    found, other = CliReader(programs=Programs([Job(5, name=name), Job(6)])).read().jobs
+    found, other = SlurmCliReader(programs=Programs([Job(5, name=name), Job(6)])).read().jobs
     assert [(job["unreadable"], job["ntasks"]) for job in (found, other)] == [(None, 1), (None, 1)]
 
 
@@ -149,12 +149,12 @@ def test_a_job_that_changed_its_name_meanwhile_is_left_alone() -> None:
     programs = Programs([Job(5)])
     for name in ("new", "warp"):
         programs.broken["scontrol --details show job"] = Job(5, name=name).shown("26.05.5")
-        assert "ntasks" in CliReader(programs=programs).read().jobs[0]["unreadable"]
+        assert "ntasks" in SlurmCliReader(programs=programs).read().jobs[0]["unreadable"]
 
 
 def test_a_line_that_stands_there_twice_makes_a_job_unreadable() -> None:
     job = Job(5, lines={"required": "(null)\n   RunTime=00:00:00 TimeLimit=UNLIMITED TimeMin=N/A"})
-    found = CliReader(programs=Programs([job])).read().jobs[0]
+    found = SlurmCliReader(programs=Programs([job])).read().jobs[0]
     assert "ntasks" in found["unreadable"]
     assert found["time_limit"] == 60
 
@@ -162,7 +162,7 @@ def test_a_line_that_stands_there_twice_makes_a_job_unreadable() -> None:
 def test_what_was_asked_apart_counts_while_squeue_shows_the_job_as_it_was() -> None:
     clock = Clock()
     programs = Programs([Job(5, submit=FORGED), Job(6)])
-    looking = CliReader(clock=clock, programs=programs)
+    looking = SlurmCliReader(clock=clock, programs=programs)
     assert looking.read().jobs[1]["ntasks"] == 1
     programs.jobs = [programs.jobs[0], Job(6, lines={"tasks": "4"}, columns={"PriorityLong": "3"})]
     assert looking.read().jobs[1]["ntasks"] == 4
@@ -176,14 +176,14 @@ def test_what_was_asked_apart_counts_while_squeue_shows_the_job_as_it_was() -> N
 def test_details_that_end_early_fail_the_reading(printed: str) -> None:
     programs = Programs([Job(5), Job(6)], broken={"scontrol --details show job": printed})
     with pytest.raises(BackendUnavailable):
-        CliReader(programs=programs).read()
+        SlurmCliReader(programs=programs).read()
 
 
 @pytest.mark.parametrize("command", ["squeue --local", "scontrol --all show nodes", "scontrol show config"])
 def test_a_program_that_fails_fails_the_reading(command: str) -> None:
     programs = Programs([Job(5)], broken={command: BackendUnavailable("no controller")})
     with pytest.raises(BackendUnavailable):
-        CliReader(programs=programs).read()
+        SlurmCliReader(programs=programs).read()
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,22 @@ def test_a_program_that_fails_fails_the_reading(command: str) -> None:
 )
 def test_half_an_answer_fails_the_reading(command: str, printed: str) -> None:
     with pytest.raises(BackendUnavailable):
-        CliReader(programs=Programs([Job(5)], broken={command: printed})).read()
+        SlurmCliReader(programs=Programs([Job(5)], broken={command: printed})).read()
 
 
 def test_a_comment_that_reads_like_a_setting_is_none() -> None:
-    found = CliReader(programs=Programs([Job(5, comment="SpreadJob=Yes NtasksPerTRES=2 SegmentSize=2")])).read().jobs[0]
+    found = (
+        SlurmCliReader(programs=Programs([Job(5, comment="SpreadJob=Yes NtasksPerTRES=2 SegmentSize=2")]))
+        .read()
+        .jobs[0]
+    )
     assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (False, None, None)
 
 
 def test_when_nothing_changes_little_is_asked() -> None:
     clock = Clock()
     programs = Programs([Job(5)])
-    looking = CliReader(clock=clock, programs=programs)
+    looking = SlurmCliReader(clock=clock, programs=programs)
     looking.read()
     for clock.now_s in (1.0, 2.0):
         programs.asked.clear()
@@ -234,7 +238,7 @@ def details_asked(programs: Programs) -> tuple[int, int]:
 
 def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
     programs = Programs([*MANY, Job(5), Job(6)])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.asked.clear()
     changed = Job(5, columns={"TimeLimit": "2:00:00"}, lines={"tasks": "3", "limit": "02:00:00"})
@@ -253,7 +257,7 @@ def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
 
 def test_what_slurm_changes_by_itself_asks_for_nothing() -> None:
     programs = Programs([*MANY, Job(5)])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.asked.clear()
     programs.jobs = [replace(job, columns={"PriorityLong": "77", "Reason": "Priority"}) for job in programs.jobs]
@@ -263,7 +267,7 @@ def test_what_slurm_changes_by_itself_asks_for_nothing() -> None:
 
 def test_many_jobs_that_changed_are_asked_for_together() -> None:
     programs = Programs([*MANY, Job(5)])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.asked.clear()
     programs.jobs = [*MANY, *(Job(number, lines={"tasks": "2"}) for number in range(1, 6))]
@@ -273,7 +277,7 @@ def test_many_jobs_that_changed_are_asked_for_together() -> None:
 
 def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
     programs = Programs([*MANY])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.asked.clear()
     programs.jobs = [*MANY, Job(5, columns={"State": "COMPLETED"})]
@@ -285,7 +289,7 @@ def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
 
 def test_a_changed_job_that_scontrol_lacks_fails_the_reading_and_the_next_one_asks_for_all() -> None:
     programs = Programs([*MANY])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.jobs = [*MANY, Job(5)]
     programs.silent = {5, 1000}
@@ -300,7 +304,7 @@ def test_a_changed_job_that_scontrol_lacks_fails_the_reading_and_the_next_one_as
 
 def test_a_changed_job_cannot_write_records_of_others() -> None:
     programs = Programs([*MANY, Job(6)])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     forged = "x\n\n" + "".join(
         Job(n, columns={"State": "RUNNING"}, lines={"tasks": "9"}).shown("26.05.5") for n in (6, 7, 1000)
@@ -329,7 +333,7 @@ def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s
         clock.now_s += took_s * ("details" in commands)
         return programs(commands, deadline_s, typed)
 
-    looking = CliReader(clock=clock, programs=slow)
+    looking = SlurmCliReader(clock=clock, programs=slow)
     looking.read()
     for clock.now_s, expected in ((period_s - 0.1, 1), (period_s, 2)):
         looking.read()
@@ -341,7 +345,7 @@ def test_after_a_question_for_all_jobs_was_late_a_reading_asks_for_some(monkeypa
     monkeypatch.setattr(cli_reader, "MOST_APART", 2)
     monkeypatch.setattr(cli_reader, "MOST_APART_WHILE_SLOW", 3)
     clock, programs = Clock(), Programs([Job(5)])
-    looking = CliReader(clock=clock, programs=programs)
+    looking = SlurmCliReader(clock=clock, programs=programs)
     looking.read()
     running = {"State": "RUNNING", "NodeList": "n1"}
     programs.jobs = [Job(5), *(Job(number) for number in range(6, 9)), Job(9, columns=running)]
@@ -369,7 +373,7 @@ def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.Monkey
         return programs(commands, deadline_s, typed)
 
     monkeypatch.setattr("os.getuid", lambda: 2100)
-    looking = CliReader(10.0, programs=noting, budget=CallBudget(sleep=lambda _: None))
+    looking = SlurmCliReader(10.0, programs=noting, budget=SlurmRpcTokenBucket(sleep=lambda _: None))
     programs.broken["squeue --local"] = BackendTimeout("squeue: no answer")
     with pytest.raises(BackendTimeout):
         looking.read()
@@ -384,7 +388,7 @@ def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.Monkey
 
 def test_times_that_pass_make_no_record_anew() -> None:
     clock, programs = Clock(), Programs([Job(5), Job(6)])
-    looking = CliReader(clock=clock, programs=programs)
+    looking = SlurmCliReader(clock=clock, programs=programs)
     before = looking.read().jobs
     clock.now_s = cli_reader.DETAILS_INTERVAL_S
     shown = "".join(Job(number).shown("26.05.5") for number in (5, 6))
@@ -397,7 +401,7 @@ def test_times_that_pass_make_no_record_anew() -> None:
 
 def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> None:
     programs = Programs(ARRAY)
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.jobs = [Job(7, array=7, tasks="0-1,5%3"), ARRAY[1], Job(9, array=7, task=2)]
     assert [(job["id"], job["array_tasks_waiting"]) for job in looking.read().jobs] == [
@@ -409,7 +413,7 @@ def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> Non
 
 def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_to_time() -> None:
     clock, programs = Clock(), Programs(ARRAY)
-    looking = CliReader(clock=clock, programs=programs)
+    looking = SlurmCliReader(clock=clock, programs=programs)
     before = looking.read().jobs
     for clock.now_s in (1.0, 2.0):
         programs.asked.clear()
@@ -428,7 +432,7 @@ def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_
 
 def test_an_array_that_has_ended_is_not_asked_for_again() -> None:
     programs = Programs([Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     before = looking.read().jobs
     programs.asked.clear()
     assert looking.read().jobs == before
@@ -462,7 +466,7 @@ def test_ended_jobs_are_told_once_the_database_answers() -> None:
         ("15", "15", "x", "unknown", *SACCT[4:]),
         ("16", "16", *SACCT[2:8], "Unknown", *SACCT[9:]),
     )
-    looking = CliReader(programs=Past(1, SACCT, *rows))
+    looking = SlurmCliReader(programs=Past(1, SACCT, *rows))
     with pytest.raises(BackendTimeout):
         looking.past(since_s)
     told = {
@@ -492,7 +496,7 @@ def test_only_the_first_past_waits_if_accounting_answers(
     waited: list[float] = []
     monkeypatch.setattr(Answers, "answered", lambda self, wait_s: waited.append(wait_s))
     past, others = Past(0, SACCT), Programs()
-    looking = CliReader(
+    looking = SlurmCliReader(
         deadline_s=4.0, programs=lambda asked, *rest: (past if "sacct" in asked else others)(asked, *rest)
     )
     looking.facts()
@@ -505,7 +509,7 @@ def test_only_the_first_past_waits_if_accounting_answers(
 @pytest.mark.parametrize("rows", [(SACCT[:-1],), ((*SACCT, "x"), SACCT[:-1]), (("garbage",),)])
 def test_a_past_that_is_not_whole_is_none(rows: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(BackendUnavailable, match="sacct"):
-        CliReader(programs=Past(0, *rows)).past(0)
+        SlurmCliReader(programs=Past(0, *rows)).past(0)
 
 
 @pytest.mark.parametrize("instead", ["garbage", "{whole}x", "{cut}"])
@@ -520,7 +524,7 @@ def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
     """An array that has ended is among the jobs: behind one, numbers that squeue does not show may hide."""
     ended = Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})
     programs = Programs([*MANY, ended, Job(5, submit=FORGED), Job(6)])
-    looking = CliReader(clock=Clock(), programs=programs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
     programs.jobs = [*MANY, ended]
     for _ in range(2):
@@ -534,10 +538,10 @@ def test_a_common_record_is_read_again_while_it_hides_others() -> None:
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
     rows = {7: {name: job.column(name) for name in (*squeue.ALL, *squeue.SINCE_26_05)}}
     shown, _ = scontrol_job.split_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
-    jobs = JobRecordBuilder()
+    jobs = SlurmJobRecordBuilder()
     reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]
     assert reasons == ["Resources", "JobHeldUser", "Resources"]
-    assert JobRecordBuilder().read(rows, {}, {7})[0][0]["unreadable"][:2] == [
+    assert SlurmJobRecordBuilder().read(rows, {}, {7})[0][0]["unreadable"][:2] == [
         "array_tasks_waiting",
         "array_tasks_parallel",
     ]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport import Answer
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, CliCommands
+from cpsched_bridge.adapters.slurm.transport import CommandReply
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, SlurmCliCommands
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
@@ -64,8 +64,8 @@ def start(job: int, *nodes: str, **more: Any) -> Record:
     return {"job": job, "nodes": list(nodes), "tasks_per_node": 0, **more}
 
 
-def commands(jobs: Jobs) -> CliCommands:
-    return CliCommands(jobs, ENOUGH_S)
+def commands(jobs: Jobs) -> SlurmCliCommands:
+    return SlurmCliCommands(jobs, ENOUGH_S)
 
 
 OLD_PLUGIN = "case $line in *Partition=*) echo 'Invalid partition name specified for job 7' >&2;; esac\n"
@@ -79,7 +79,7 @@ ORDERS = [
 
 def test_the_submit_plugin_makes_one_change_of_a_start(programs: Path) -> None:
     said = put_scontrol(programs)
-    assert commands(Jobs(j7={}, j8={}, j9={})).start(ORDERS) == [Answer("done")] * 3
+    assert commands(Jobs(j7={}, j8={}, j9={})).start(ORDERS) == [CommandReply("done")] * 3
     assert said.read_text().splitlines() == [
         "update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40",
         "update JobId=8 Partition=bridge:start/n3",
@@ -102,7 +102,7 @@ def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list
     jobs = Jobs(j7={}, j8={}, j9={})
     jobs.plugins = plugins
     sent = commands(jobs)
-    assert sent.start(ORDERS[:1]) + sent.start(ORDERS[1:]) == [Answer("done")] * 3
+    assert sent.start(ORDERS[:1]) + sent.start(ORDERS[1:]) == [CommandReply("done")] * 3
     asked = ["update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40"] if plugins else []
     assert said.read_text().splitlines() == [
         *asked,
@@ -118,7 +118,7 @@ def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list
 def test_a_job_that_takes_no_pin_is_not_released(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *JobId=7*) echo 'No such nodes' >&2;; esac")
     answers = commands(Jobs(j7={}, j8={})).start([start(7, "n1"), start(8, "n1")])
-    assert answers == [Answer("refused", "No such nodes"), Answer("done")]
+    assert answers == [CommandReply("refused", "No such nodes"), CommandReply("done")]
     assert "release 7" not in said.read_text()
 
 
@@ -165,7 +165,7 @@ def test_many_starts_are_looked_at_twenty_at_a_time_and_told_to_one_scontrol(pro
     put_scontrol(programs, f"echo $$ >>{programs}/pids")
     jobs = Jobs(**{f"j{n}": {} for n in range(1, 101)})
     answers = commands(jobs).start([start(n, "n1") for n in range(1, 101)])
-    assert answers == [Answer("done")] * 100
+    assert answers == [CommandReply("done")] * 100
     assert jobs.looks == [list(range(at, at + 20)) for at in range(1, 101, 20)]
     assert len(set((programs / "pids").read_text().split())) == 1
 
@@ -229,11 +229,11 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
     jobs = Jobs(j7={"priority": 5})
     jobs.before = lambda: jobs.facts[7].update(priority=0 if said.exists() else 5)
     clear = "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
-    assert commands(jobs).hold([{"job": 7, "clear": clear}]) == [Answer("done")]
+    assert commands(jobs).hold([{"job": 7, "clear": clear}]) == [CommandReply("done")]
     assert said.read_text() == f"hold 7\nupdate JobId=7 {clear}\n"
     said.unlink()
     jobs.before = lambda: None
-    assert commands(jobs).hand_back([{"job": 7, "clear": clear}]) == [Answer("done")]
+    assert commands(jobs).hand_back([{"job": 7, "clear": clear}]) == [CommandReply("done")]
     assert said.read_text() == f"update JobId=7 {clear}\nrelease 7\n"
 
 
@@ -241,7 +241,7 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
 def test_a_pin_is_taken_off_a_held_job_and_the_hold_stays(programs: Path, held: dict[str, Any]) -> None:
     """By whomever the job is held."""
     said = put_scontrol(programs)
-    assert commands(Jobs(j7=held)).unpin([{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [Answer("done")]
+    assert commands(Jobs(j7=held)).unpin([{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [CommandReply("done")]
     assert said.read_text() == "update JobId=7 ReqNodeList= Nice=5\n"
 
 
@@ -285,7 +285,7 @@ def test_array_tasks_are_split_off_and_named_by_their_indices(programs: Path) ->
 
     jobs.before = split
     answers = commands(jobs).start([start((task + 1) << 32 | 19, "n1") for task in (0, 1, 5)])
-    assert answers == [Answer("done")] * 3
+    assert answers == [CommandReply("done")] * 3
     assert said.read_text().splitlines()[0] == "hold 19_[0-1]"
     tasks = [line.split()[1] for line in said.read_text().splitlines() if line.startswith("update")]
     assert tasks == ["JobId=19_0", "JobId=19_1", "JobId=19_5"]
@@ -295,7 +295,7 @@ def test_waiting_tasks_that_share_a_record_are_held_together_and_running_ones_no
     said = put_scontrol(programs)
     common = {"array_id": 19, "array_tasks_waiting": "2,4-8:2", "priority": 5}
     jobs = Jobs(j19=common, j30={"array_id": 19, "array_task_id": 1, "state": "RUNNING", "priority": 5})
-    assert commands(jobs).hold([{"job": 3 << 32 | 19, "clear": ""}]) == [Answer("done")]
+    assert commands(jobs).hold([{"job": 3 << 32 | 19, "clear": ""}]) == [CommandReply("done")]
     assert said.read_text() == "hold 19_[2,4-8:2]\n"
 
 
@@ -332,13 +332,13 @@ def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
     jobs.before = released
     wanted = [7, 8, 9, 3 << 32 | 19, 10]
     answers = commands(jobs).hand_back([{"job": job, "clear": ""} for job in wanted])
-    done = Answer("done")
+    done = CommandReply("done")
     assert answers == [
         done,
-        Answer("refused", "Job/step already completing"),
+        CommandReply("refused", "Job/step already completing"),
         done,
         done,
-        Answer("refused", "is RUNNING"),
+        CommandReply("refused", "is RUNNING"),
     ]
     assert said.read_text().splitlines() == ["release 7,8,9", "release 19_[2-3]"]
     assert jobs.looks == [[19], [7, 8, 9, 10, 19], [7, 8, 9]]

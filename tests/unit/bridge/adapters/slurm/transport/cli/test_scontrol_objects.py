@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import NEVER_S, ClusterRecords
+from cpsched_bridge.adapters.slurm.slurm_records import NEVER_S, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import partition_of
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS, NODE
 from cpsched_bridge.errors import AnswerNotUnderstood
 from cpsched_bridge.ports import Observation, UnusableObject
@@ -50,13 +50,13 @@ def partition(name: str = "main", nodes: str = "n[1-4]", *changes: tuple[str, st
 
 def read(
     nodes: str = "", partitions: str = "", reservations: str = "", jobs: Any = (Job(5),)
-) -> tuple[ClusterRecords, Observation]:
+) -> tuple[SlurmRecords, Observation]:
     said = {
         "scontrol --all show nodes": nodes or node("n1") + node("n2"),
         "scontrol --all show partitions": partitions or partition(),
         "scontrol --all show reservations": reservations or "No reservations in the system\n",
     }
-    records = CliReader(programs=Programs(jobs, broken=said)).read()
+    records = SlurmCliReader(programs=Programs(jobs, broken=said)).read()
     return records, SlurmTranslator().observe(records)
 
 
@@ -210,7 +210,7 @@ def test_what_slurm_conf_adds_to_gpus_holds_where_a_partition_says_nothing() -> 
     said = {"scontrol --all show nodes": node("n1"), "scontrol --all show partitions": partition()}
     gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
     seen = SlurmTranslator(job_defaults="DefMemPerGPU=9").observe(
-        CliReader(programs=Programs([gpus], broken=said)).read()
+        SlurmCliReader(programs=Programs([gpus], broken=said)).read()
     )
     assert [words(left.reason) for left in seen.left] == [
         "asks for GPUs on partition main, which has DefMemPerGPU=9 for them"

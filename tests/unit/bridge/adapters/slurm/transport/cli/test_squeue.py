@@ -24,17 +24,17 @@ def test_a_word_is_new_each_time_and_no_width() -> None:
 
 
 def test_line_breaks_and_separators_in_a_name_stay_in_it() -> None:
-    assert squeue.JobRecords(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
+    assert squeue.SqueueRecordParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
         {"JobID": "1", "Name": "a\n2,b~ "},
         {"JobID": "2", "Name": ""},
     ]
-    assert squeue.JobRecords(FIELDS).read("", END) == []
+    assert squeue.SqueueRecordParser(FIELDS).read("", END) == []
 
 
 def test_fields_that_begin_with_line_breaks_stay_in_their_job() -> None:
     wide = ("JobID", "Name", "Comment", "State")
     printed = "1~w\n2~w\n\n~wa~w\n3~w\n~w\n4~w\nb~w\n"
-    reading = squeue.JobRecords(wide)
+    reading = squeue.SqueueRecordParser(wide)
     for _ in range(2):
         assert [tuple(row.values()) for row in reading.read(printed, END)] == [
             ("1", "\n2", "\n\n", "a"),
@@ -44,14 +44,14 @@ def test_fields_that_begin_with_line_breaks_stay_in_their_job() -> None:
 
 def test_who_writes_the_rows_of_another_job_writes_into_the_own_name() -> None:
     """The forged lines are those of a job that is known from the answer before."""
-    reading = squeue.JobRecords(FIELDS)
+    reading = squeue.SqueueRecordParser(FIELDS)
     (known,) = reading.read("2~wb~w\n", END)
     forger, other = reading.read("1~w\n2\0b~w\n2~wb~w\n".replace("\0", "|"), END)
     assert (forger["Name"], other) == ("\n2|b", known)
 
 
 def test_a_job_that_is_printed_as_before_is_not_read_again() -> None:
-    reading = squeue.JobRecords(FIELDS)
+    reading = squeue.SqueueRecordParser(FIELDS)
     one, two = reading.read("1~wa~w\n2~wb~w\n", END)
     again, other = reading.read("1~vwa~vw\n2~vwc~vw\n", "~vw")
     assert again is one
@@ -60,7 +60,7 @@ def test_a_job_that_is_printed_as_before_is_not_read_again() -> None:
 
 
 def test_an_answer_that_fails_leaves_what_is_known() -> None:
-    reading = squeue.JobRecords(FIELDS)
+    reading = squeue.SqueueRecordParser(FIELDS)
     (one,) = reading.read("1~wa~w\n", END)
     with pytest.raises(BackendUnavailable):
         reading.read("1~wa~w\n2~w", END)
@@ -82,7 +82,7 @@ def test_an_answer_that_fails_leaves_what_is_known() -> None:
 )
 def test_an_answer_that_is_not_whole_is_none(printed: str) -> None:
     with pytest.raises(BackendUnavailable):
-        squeue.JobRecords(FIELDS).read(printed, END)
+        squeue.SqueueRecordParser(FIELDS).read(printed, END)
 
 
 def test_a_number_that_stands_there_twice_or_is_none_is_refused() -> None:

@@ -4,12 +4,12 @@ import contextlib
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import StallTimeout
+from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import AdaptiveIdleTimeout
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 
 
 def test_each_reading_that_is_late_gives_the_next_one_more_time() -> None:
-    patience = StallTimeout(10.0)
+    patience = AdaptiveIdleTimeout(10.0)
     seen = []
     for _ in range(4):
         with contextlib.suppress(BackendTimeout), patience.reading():
@@ -23,7 +23,7 @@ def test_each_reading_that_is_late_gives_the_next_one_more_time() -> None:
 
 
 def test_a_reading_that_fails_for_another_reason_gives_no_more_time() -> None:
-    patience = StallTimeout(10.0)
+    patience = AdaptiveIdleTimeout(10.0)
     with pytest.raises(BackendUnavailable), patience.reading():
         raise BackendUnavailable("not reached")
     assert patience.silence_s == 10.0

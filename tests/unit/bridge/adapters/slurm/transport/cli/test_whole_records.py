@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import CliReader
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import CONFIG, RELEASES, Job, Programs
 
 COLUMNS = {
@@ -68,7 +68,7 @@ def rich(**columns: str) -> Job:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_waiting_job_as_a_whole(release: str) -> None:
-    (found,) = CliReader(programs=Programs([rich()], release)).read().jobs
+    (found,) = SlurmCliReader(programs=Programs([rich()], release)).read().jobs
     assert among(found, ALWAYS | WAITING) == ALWAYS | WAITING
 
 
@@ -78,7 +78,7 @@ def test_a_running_job_as_a_whole(release: str) -> None:
     layout = "JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0-11 Mem=500 GRES=\n   "
     placed = rich(State="RUNNING", Reason="None", NodeList="n[1-2]", **{"tres-alloc": "cpu=24,mem=8G,node=2"})
     placed.lines = {**LINES, "layout": layout, "nodes": "2"}
-    seen = CliReader(programs=Programs([placed], release)).read()
+    seen = SlurmCliReader(programs=Programs([placed], release)).read()
     asked = None if release == "22.05.8" else WAITING["requested_tres"]
     expected = ALWAYS | dict.fromkeys(WAITING) | {
         "state": "RUNNING", "state_reason": "None", "allocated_nodes": "n[1-2]", "requested_tres": asked,
@@ -102,7 +102,7 @@ def test_a_running_job_as_a_whole(release: str) -> None:
     ],
 )
 def test_words_that_differ_from_the_rich_job(columns: dict[str, str], expected: dict[str, Any]) -> None:
-    (found,) = CliReader(programs=Programs([rich(**columns)])).read().jobs
+    (found,) = SlurmCliReader(programs=Programs([rich(**columns)])).read().jobs
     assert among(found, expected) == expected
 
 
@@ -155,7 +155,7 @@ def test_nodes_partitions_and_reservations_as_a_whole() -> None:
     """The reason of a node and the comment of a reservation come last, and change nothing that stands before."""
     broken = {"scontrol --all show nodes": NODE, "scontrol --all show partitions": PARTITION}
     programs = Programs([Job(5)], broken={**broken, "scontrol --all show reservations": RESERVATION})
-    looking = CliReader(programs=programs)
+    looking = SlurmCliReader(programs=programs)
     seen = looking.read()
     node = {
         "name": "n1", "state": "MIXED+RESERVED", "effective_cpus": 14, "allocated_cpus": 6, "threads_per_core": 2,
@@ -195,7 +195,7 @@ def test_a_node_in_use_in_part_is_mixed(allocated: int, state: str, expected: st
     printed = NODE.replace("CPUAlloc=6 CPUEfctv=14", f"CPUAlloc={allocated}").replace(
         "State=IDLE+RESERVED", f"State={state}"
     )
-    seen = CliReader(programs=Programs([Job(5)], broken={"scontrol --all show nodes": printed})).read()
+    seen = SlurmCliReader(programs=Programs([Job(5)], broken={"scontrol --all show nodes": printed})).read()
     assert (seen.nodes[0]["effective_cpus"], seen.nodes[0]["state"]) == (16, expected)
 
 
@@ -215,8 +215,8 @@ def test_the_configuration_as_a_whole() -> None:
         "scheduler_type": "sched/backfill", "select_type": "select/cons_tres",
         "select_type_parameters": ["CR_CORE_MEMORY"], "slurm_user_name": "slurm", "version": "22.05.8",
     }  # fmt: skip
-    found = CliReader(programs=Programs(broken={"scontrol show config": printed})).config()
+    found = SlurmCliReader(programs=Programs(broken={"scontrol show config": printed})).config()
     assert among(found, expected) == expected
     bare = printed.replace("associations,limits,qos", "none").replace("preempt/none", "preempt/qos")
-    found = CliReader(programs=Programs(broken={"scontrol show config": bare})).config()
+    found = SlurmCliReader(programs=Programs(broken={"scontrol show config": bare})).config()
     assert (found["accounting_storage_enforce"], found["preempt_type"]) == ([], "preempt/qos")

@@ -7,14 +7,14 @@ import pytest
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import (
     LONGEST_S,
     SLEEP_S,
-    CallBudget,
-    RateLimit,
+    SlurmRpcRateLimit,
+    SlurmRpcTokenBucket,
     calls_of,
     calls_of_change,
     rate_limit,
 )
 
-DEFAULT = RateLimit(30, 2, 1)
+DEFAULT = SlurmRpcRateLimit(30, 2, 1)
 
 
 class Clock:
@@ -30,9 +30,9 @@ class Clock:
         self.now_s += seconds
 
 
-def budget(limit: RateLimit | None, passed_s: float = 0.0) -> tuple[CallBudget, Clock]:
+def budget(limit: SlurmRpcRateLimit | None, passed_s: float = 0.0) -> tuple[SlurmRpcTokenBucket, Clock]:
     clock = Clock()
-    found = CallBudget(clock, clock.sleep)
+    found = SlurmRpcTokenBucket(clock, clock.sleep)
     found.use(limit)
     clock.now_s += passed_s
     return found, clock
@@ -49,12 +49,12 @@ def budget(limit: RateLimit | None, passed_s: float = 0.0) -> tuple[CallBudget, 
         (
             "rl_enable,rl_bucket_size=90,rl_refill_rate=5,rl_refill_period=10,rl_table_size=8",
             2100,
-            RateLimit(90, 5, 10),
+            SlurmRpcRateLimit(90, 5, 10),
         ),
-        ("rl_enable,rl_bucket_size=0,rl_refill_rate=0,rl_refill_period=0", 2100, RateLimit(1, 1, 1)),
+        ("rl_enable,rl_bucket_size=0,rl_refill_rate=0,rl_refill_period=0", 2100, SlurmRpcRateLimit(1, 1, 1)),
     ],
 )
-def test_the_limit_by_slurmctlds_configuration(parameters: str, uid: int, limit: RateLimit | None) -> None:
+def test_the_limit_by_slurmctlds_configuration(parameters: str, uid: int, limit: SlurmRpcRateLimit | None) -> None:
     """Root and SlurmUser are exempt."""
     printed = f"SlurmUser               = slurm(64030)\nSlurmctldParameters     = {parameters}\nSlurmctldPort = 6817\n"
     assert rate_limit(printed, uid) == limit
@@ -136,14 +136,14 @@ def test_readings_leave_half_of_the_bucket_to_commands() -> None:
 
 
 def test_a_reading_waits_no_longer_than_the_dead_man_does() -> None:
-    found, clock = budget(RateLimit(30, 1, 60))
+    found, clock = budget(SlurmRpcRateLimit(30, 1, 60))
     found.wait_for_reading(8)
     assert clock.now_s == 100.0 + LONGEST_S
 
 
 def test_a_limit_that_stays_keeps_its_tokens() -> None:
     found, _ = budget(DEFAULT, passed_s=5.0)
-    found.use(RateLimit(30, 2, 1))
+    found.use(SlurmRpcRateLimit(30, 2, 1))
     assert found.wait_s(10) == 0.0
-    found.use(RateLimit(30, 4, 1))
+    found.use(SlurmRpcRateLimit(30, 4, 1))
     assert found.wait_s(10) == 2.5

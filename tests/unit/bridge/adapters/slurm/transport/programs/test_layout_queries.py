@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import ONE_BY_ONE, SHOW, LayoutQueries, layouts_in
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import (
+    ONE_BY_ONE,
+    SHOW,
+    JobLayoutReader,
+    layouts_in,
+)
 
 RECORD = """\
 JobId={} JobName={} Nodes=b CPU_IDs=0 Mem=1 GRES=
@@ -86,7 +91,7 @@ def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
         wanted = [int(word) for word in asked[-1]] or numbers
         return "".join(liar if number == 1 else record(number) for number in wanted)
 
-    layouts = LayoutQueries(show)
+    layouts = JobLayoutReader(show)
     jobs = [a_job(number) for number in numbers]
     assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
     assert asked == [[], ["1"], ["2"]]
@@ -96,7 +101,7 @@ def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
 
 def test_a_job_is_asked_for_when_it_is_first_seen_on_several_nodes() -> None:
     shown = Shown(7, 8)
-    layouts = LayoutQueries(shown)
+    layouts = JobLayoutReader(shown)
     jobs = [a_job(7), a_job(8, num_nodes=1), a_job(9, state="PENDING"), a_job(10, num_nodes=None)]
     assert layouts.of(jobs) == {7: LAYOUT}
     assert layouts.of(jobs) == {7: LAYOUT}
@@ -105,7 +110,7 @@ def test_a_job_is_asked_for_when_it_is_first_seen_on_several_nodes() -> None:
 
 def test_a_job_on_other_nodes_is_asked_for_again_and_one_that_is_gone_is_forgotten() -> None:
     shown = Shown(7)
-    layouts = LayoutQueries(shown)
+    layouts = JobLayoutReader(shown)
     layouts.of([a_job(7)])
     assert layouts.of([a_job(7, start_time=6)]) == {7: LAYOUT}
     assert layouts.of([]) == {}
@@ -116,13 +121,13 @@ def test_a_job_on_other_nodes_is_asked_for_again_and_one_that_is_gone_is_forgott
 def test_many_jobs_are_asked_for_in_one_command() -> None:
     numbers = range(1, ONE_BY_ONE + 2)
     shown = Shown(*numbers, 99)
-    assert sorted(LayoutQueries(shown).of([a_job(number) for number in numbers])) == list(numbers)
+    assert sorted(JobLayoutReader(shown).of([a_job(number) for number in numbers])) == list(numbers)
     assert shown.asked[:1] == [[]]
 
 
 def test_an_scontrol_that_does_not_answer_is_asked_once_a_reading() -> None:
     shown = Shown(7, 8, answers=False)
-    layouts = LayoutQueries(shown)
+    layouts = JobLayoutReader(shown)
     assert layouts.of([a_job(7), a_job(8)]) == {}
     assert shown.asked == [["7"]]
     shown.answers = True
@@ -131,4 +136,4 @@ def test_an_scontrol_that_does_not_answer_is_asked_once_a_reading() -> None:
 
 def test_a_job_whose_facts_could_not_be_read_hinders_no_other() -> None:
     unread = a_job(6, cpus=None, start_time=None)
-    assert LayoutQueries(Shown(7)).of([unread, a_job(7)]) == {7: LAYOUT}
+    assert JobLayoutReader(Shown(7)).of([unread, a_job(7)]) == {7: LAYOUT}

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME, comment_in
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_objects import reservations
-from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseCommands, LeaseRefused
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseRefused, LeaseReservationCommands
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
 
 
@@ -49,11 +49,11 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def ours(cluster: Cluster) -> LeaseCommands:
-    return LeaseCommands(lambda: cluster.words.get(NAME), lambda: "n1", cluster.scontrol)
+def ours(cluster: Cluster) -> LeaseReservationCommands:
+    return LeaseReservationCommands(lambda: cluster.words.get(NAME), lambda: "n1", cluster.scontrol)
 
 
-def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseCommands) -> None:
+def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.words["maintenance"] = "theirs"
     assert ours.claim("a&1", None)
     assert ours.claim("a&2", "a&1")
@@ -66,7 +66,7 @@ def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseCom
 
 @pytest.mark.parametrize("instead_of", [None, "a&1"])
 def test_what_another_bridge_wrote_is_not_overwritten(
-    cluster: Cluster, ours: LeaseCommands, instead_of: str | None
+    cluster: Cluster, ours: LeaseReservationCommands, instead_of: str | None
 ) -> None:
     cluster.words[NAME] = "b&7"
     assert not ours.claim("a&2", instead_of)
@@ -75,13 +75,15 @@ def test_what_another_bridge_wrote_is_not_overwritten(
     assert cluster.commands == []
 
 
-def test_of_two_that_make_the_claim_at_the_same_moment_one_has_it(cluster: Cluster, ours: LeaseCommands) -> None:
+def test_of_two_that_make_the_claim_at_the_same_moment_one_has_it(
+    cluster: Cluster, ours: LeaseReservationCommands
+) -> None:
     cluster.first = "b&1"
     assert not ours.claim("a&1", None)
     assert cluster.words == {NAME: "b&1"}
 
 
-def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseCommands) -> None:
+def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.complaint = "Error creating the reservation: Access/permission denied"
     with pytest.raises(LeaseRefused, match="permission denied"):
         ours.claim("a&1", None)
@@ -97,7 +99,7 @@ def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseCommands) -
 
 
 def test_where_reservations_have_no_comment_the_claim_is_their_burst_buffer(
-    cluster: Cluster, ours: LeaseCommands
+    cluster: Cluster, ours: LeaseReservationCommands
 ) -> None:
     cluster.has_comments = False
     assert ours.claim("a&1", None)

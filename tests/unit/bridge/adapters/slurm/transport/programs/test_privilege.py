@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import scontrol_calls
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
 
@@ -56,7 +56,7 @@ def test_where_nobody_can_tell_that_is_said(programs: Path) -> None:
     assert privilege_of("cpsched") == {"admin_level": None, "accounting_answers": False}
 
 
-class Waits(Client):
+class Waits(PyslurmClient):
     """Never answers; notes how long it was waited for."""
 
     waited_s: list[float]
@@ -72,7 +72,7 @@ class Waits(Client):
         return False
 
 
-class Facts(Client):
+class Facts(PyslurmClient):
     """A controller's child that reports the user of its connection."""
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
@@ -95,7 +95,7 @@ def test_the_past_is_waited_for_once_and_not_where_accounting_is_known_to_be_awa
     assert accounting.waited_s == waited_s
 
 
-class Begins(Client):
+class Begins(PyslurmClient):
     """Has not begun; notes how long it was waited for, and takes no question."""
 
     waited_s: list[float]

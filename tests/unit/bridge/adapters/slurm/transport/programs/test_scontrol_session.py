@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import CallError, RefusedCommand
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scontrol
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_OUTPUT, ScontrolSession
 from tests.patience import ENOUGH_S
@@ -60,7 +60,7 @@ def test_where_there_is_nothing_to_tell_nothing_is_run(programs: Path) -> None:
 def test_words_that_could_be_another_command_are_not_sent(programs: Path, command: str) -> None:
     said = put_scontrol(programs)
     with ScontrolSession(ENOUGH_S) as dialogue:
-        with pytest.raises(RefusedCommand, match="cannot be told"):
+        with pytest.raises(JobCommandRefused, match="cannot be told"):
             dialogue.tell(command)
         assert dialogue.tell("hold 1") == ""
     assert said.read_text() == "hold 1\n"
@@ -95,9 +95,9 @@ def test_a_program_that_breaks_leaves_one_command_unknown_and_gets_no_other(prog
         (programs / "scontrol").write_text(script)
         (programs / "scontrol").chmod(0o755)
     with ScontrolSession(1.0 if "no answer" in words else ENOUGH_S) as dialogue:
-        with pytest.raises(CallError, match=words) as first:
+        with pytest.raises(ControllerCallError, match=words) as first:
             dialogue.tell("hold 1")
-        with pytest.raises(CallError, match="not sent") as second:
+        with pytest.raises(ControllerCallError, match="not sent") as second:
             dialogue.tell("hold 2")
     assert (first.value.lost, second.value.lost) == (lost, False)
 

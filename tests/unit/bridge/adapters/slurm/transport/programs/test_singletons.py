@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import Singletons
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import SingletonJobLookup
 
 SHOWN = """\
 5 (null)
@@ -20,7 +20,7 @@ def job(number: int, on: str = "7(unfulfilled)", state: str = "PENDING") -> Reco
 
 def test_squeue_is_asked_once_for_each_list_of_dependencies() -> None:
     asked: list[list[str]] = []
-    singletons = Singletons(lambda command: asked.append(command) or SHOWN)
+    singletons = SingletonJobLookup(lambda command: asked.append(command) or SHOWN)
     jobs = [job(number) for number in (11, 12, 13, 14, 15)]
     others: list[Record] = [job(16, state="RUNNING"), {"id": 5, "state": "PENDING", "dependencies": None}]
     assert singletons.of(others) == {}
@@ -35,6 +35,6 @@ def test_squeue_is_asked_once_for_each_list_of_dependencies() -> None:
 
 def test_without_an_answer_nothing_is_known_and_squeue_is_asked_again() -> None:
     answers = iter([None, SHOWN])
-    singletons = Singletons(lambda _: next(answers))
+    singletons = SingletonJobLookup(lambda _: next(answers))
     assert singletons.of([job(12)]) == {}
     assert singletons.of([job(12)]) == {12: True}

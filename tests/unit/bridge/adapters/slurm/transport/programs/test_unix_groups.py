@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import unix_groups
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import BUDGET_S, KEPT_S, UnixGroups
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import BUDGET_S, KEPT_S, UnixGroupLookup
 
 
 @dataclass
@@ -37,12 +37,12 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def test_users_and_groups_that_the_host_does_not_know_are_left_out(host: Host) -> None:
-    found = UnixGroups(lambda: host.now_s).outside(["alice", "bob", "eve"], ["staff", "students", "nobody knows"])
+    found = UnixGroupLookup(lambda: host.now_s).outside(["alice", "bob", "eve"], ["staff", "students", "nobody knows"])
     assert found == {"alice": ["students"], "bob": ["staff"]}
 
 
 def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host: Host) -> None:
-    groups = UnixGroups(lambda: host.now_s)
+    groups = UnixGroupLookup(lambda: host.now_s)
     for _ in range(3):
         groups.outside(["alice"], ["staff"])
     assert host.asked == ["alice"]
@@ -56,7 +56,7 @@ def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host
 
 def test_a_slow_host_is_asked_for_some_users_now_and_for_others_later(host: Host) -> None:
     """A user without an answer in time is unknown in that reading; an old answer is better than none."""
-    groups = UnixGroups(lambda: host.now_s)
+    groups = UnixGroupLookup(lambda: host.now_s)
     host.takes_s = BUDGET_S
     assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice"}
     assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice", "bob"}
@@ -68,4 +68,4 @@ def test_a_slow_host_is_asked_for_some_users_now_and_for_others_later(host: Host
 def test_of_this_host_itself() -> None:
     me = pwd.getpwuid(os.getuid())
     mine = grp.getgrgid(me.pw_gid).gr_name
-    assert UnixGroups().outside([me.pw_name, "no such user"], [mine, "no such group"]) == {me.pw_name: []}
+    assert UnixGroupLookup().outside([me.pw_name, "no such user"], [mine, "no such group"]) == {me.pw_name: []}

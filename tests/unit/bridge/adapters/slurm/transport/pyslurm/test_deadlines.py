@@ -11,7 +11,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client as clients
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import BEGINNING_S, READING_S, Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import BEGINNING_S, READING_S, PyslurmClient
 from cpsched_bridge.child_processes import STALL_TIMEOUT_S
 from cpsched_bridge.errors import (
     BackendDied,
@@ -94,8 +94,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def a_client_whose_child_has_begun(waits: SimpleNamespace) -> Client:
-    client, waits.comes = Client(), True
+def a_client_whose_child_has_begun(waits: SimpleNamespace) -> PyslurmClient:
+    client, waits.comes = PyslurmClient(), True
     assert client.begun(0.0)
     waits.comes = False
     waits.seconds.clear()
@@ -103,7 +103,7 @@ def a_client_whose_child_has_begun(waits: SimpleNamespace) -> Client:
 
 
 def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child]) -> None:
-    client = Client("some_pyslurm", {"A": "b"})
+    client = PyslurmClient("some_pyslurm", {"A": "b"})
     assert (client.pid, client.starts, client.close()) == (None, 0, None)
     for number in range(3):
         client.ask("hello", 5.0, number=number)
@@ -118,12 +118,12 @@ def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child])
 
 
 def test_without_a_word_it_is_pyslurm_in_the_bridges_own_environment(children: list[Child]) -> None:
-    Client().ask("hello", 5.0)
+    PyslurmClient().ask("hello", 5.0)
     assert (children[0].words, children[0].environment) == ((clients.CHILD, "pyslurm"), None)
 
 
 def test_a_child_that_has_ended_between_calls_is_replaced(children: list[Child]) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("hello", 5.0)
     children[0].lives = False
     client.ask("hello", 5.0)
@@ -133,7 +133,7 @@ def test_a_child_that_has_ended_between_calls_is_replaced(children: list[Child])
 def test_a_child_that_cannot_be_started_is_no_controller(
     children: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = Client()
+    client = PyslurmClient()
     monkeypatch.setattr(Child, "refused", True)
     with pytest.raises(BackendUnavailable, match="the pyslurm process cannot be started: no more processes"):
         client.call("hello", 5.0)
@@ -148,7 +148,7 @@ def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
 ) -> None:
     """Importing pyslurm is no answer of the controller: the child goes on, and each call says what is waited for."""
     monkeypatch.setattr(Child, "begins", False)
-    client = Client()
+    client = PyslurmClient()
     for second in (0.0, 30.0, 500.0):
         clock.now_s = 100.0 + second
         with pytest.raises(
@@ -169,7 +169,7 @@ def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
     children: list[Child], clock: Clock, waits: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Child, "begins", False)
-    client = Client()
+    client = PyslurmClient()
     assert not client.begun(0.0)
     clock.now_s += STALL_TIMEOUT_S - 1.0
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process has not imported pyslurm in 600 s: killed$"):
@@ -184,7 +184,7 @@ def test_a_child_that_dies_while_it_begins_was_asked_nothing(
     children: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Child, "begins", False)
-    client = Client()
+    client = PyslurmClient()
     assert not client.begun(0.0)
     children[0].end.close()
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process ended \(exit status -9\): ") as raised:
@@ -243,7 +243,7 @@ def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_
 
 
 def test_an_answer_that_nobody_looked_for_in_time_is_none(children: list[Child], clock: Clock) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("hello", 60.0)
     wire_protocol.send(children[0].end, {"result": "late"})
     clock.now_s += 60.0
@@ -253,7 +253,7 @@ def test_an_answer_that_nobody_looked_for_in_time_is_none(children: list[Child],
 
 
 def test_without_a_child_a_call_has_come_to_nothing_and_that_at_once(children: list[Child], clock: Clock) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("past", 5.0)
     client.close()
     assert client.answered(1.0)
@@ -275,7 +275,7 @@ def test_without_a_child_a_call_has_come_to_nothing_and_that_at_once(children: l
 def test_an_error_that_the_child_tells_costs_no_child(
     children: list[Child], reply: dict[str, str], error: type[Exception], words: str
 ) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("hold", 5.0)
     wire_protocol.send(children[0].end, reply)
     with pytest.raises(error, match=f"^{words}$"):
@@ -284,7 +284,7 @@ def test_an_error_that_the_child_tells_costs_no_child(
 
 
 def test_a_child_that_hangs_up_has_died(children: list[Child]) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("hold", 5.0)
     children[0].end.close()
     with pytest.raises(BackendDied, match=r"^hold: the pyslurm process died \(exit status -9\): "):
@@ -293,7 +293,7 @@ def test_a_child_that_hangs_up_has_died(children: list[Child]) -> None:
 
 
 def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("hello", 5.0)
     children[0].end.close()
     with pytest.raises(BackendDied, match=r"^start: the pyslurm process died"):
@@ -302,7 +302,7 @@ def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> No
 
 
 def test_what_is_no_message_costs_the_child(children: list[Child]) -> None:
-    client = Client()
+    client = PyslurmClient()
     client.ask("hello", 5.0)
     children[0].end.sendall(wire_protocol.HEADER.pack(3) + b"abc")
     with pytest.raises(BackendUnavailable, match=r"^hello: the pyslurm process sent no message: "):
@@ -311,14 +311,14 @@ def test_what_is_no_message_costs_the_child(children: list[Child]) -> None:
 
 
 def test_a_child_that_takes_no_message_is_not_waited_for_beyond_the_deadline(children: list[Child]) -> None:
-    client = Client()
+    client = PyslurmClient()
     with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 0.05 s: killed$"):
         client.ask("hello", 0.05, words="x" * 10_000_000)
     assert (children[0].killed, client.pid) == (1, None)
 
 
 def test_a_call_is_a_question_and_its_answer(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
-    client, done = Client(), []
+    client, done = PyslurmClient(), []
     monkeypatch.setattr(client, "ask", lambda name, deadline_s, **arguments: done.append((name, deadline_s, arguments)))
     monkeypatch.setattr(client, "answer", lambda: "answered")
     assert client.call("hold", 3.0, orders=[1]) == "answered"

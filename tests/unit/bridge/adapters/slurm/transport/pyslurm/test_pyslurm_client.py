@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
@@ -56,8 +56,8 @@ def fake(tmp_path: Path) -> Fake:
 
 
 @pytest.fixture
-def client(fake: Fake) -> Iterator[Client]:
-    made = Client("fake_pyslurm", fake.environment())
+def client(fake: Fake) -> Iterator[PyslurmClient]:
+    made = PyslurmClient("fake_pyslurm", fake.environment())
     yield made
     made.close()
 
@@ -78,7 +78,9 @@ def gone(pid: int) -> bool:
         ("", None),
     ],
 )
-def test_job_defaults_are_asked_of_scontrol(client: Client, fake: Fake, printed: str, defaults: str | None) -> None:
+def test_job_defaults_are_asked_of_scontrol(
+    client: PyslurmClient, fake: Fake, printed: str, defaults: str | None
+) -> None:
     """pyslurm has no field for what slurm.conf adds to jobs that ask for GPUs."""
     script = fake.bin / "scontrol"
     script.write_text(f"#!/bin/sh\necho 'ClusterName = fake'\necho '{printed}'\n")
@@ -86,13 +88,13 @@ def test_job_defaults_are_asked_of_scontrol(client: Client, fake: Fake, printed:
     assert client.call("hello", ENOUGH_S)["config"]["job_defaults"] == defaults
 
 
-def test_a_call_is_answered_by_a_process_of_its_own(client: Client) -> None:
+def test_a_call_is_answered_by_a_process_of_its_own(client: PyslurmClient) -> None:
     answer = client.call("hello", ENOUGH_S)
     assert answer["config"]["cluster_name"] == "fake"
     assert answer["pid"] == client.pid != os.getpid()
 
 
-def test_a_large_answer_arrives_whole(client: Client, fake: Fake) -> None:
+def test_a_large_answer_arrives_whole(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={str(n): {"name": "x" * 1000} for n in range(1, 3001)})
     table = client.call("snapshot", ENOUGH_S)["jobs"]
     names = {row[table["fields"].index("name")] for row in table["rows"]}
@@ -100,7 +102,7 @@ def test_a_large_answer_arrives_whole(client: Client, fake: Fake) -> None:
     assert names == {"x" * 1000}
 
 
-def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: Client, fake: Fake) -> None:
+def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: PyslurmClient, fake: Fake) -> None:
     hung = client.call("hello", ENOUGH_S)["pid"]
     fake.set(jobs={}, hang="jobs")
     began_s = time.monotonic()
@@ -113,7 +115,7 @@ def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: Client, 
     assert client.starts == 2
 
 
-def test_a_call_may_be_made_now_and_its_answer_taken_later(client: Client, fake: Fake) -> None:
+def test_a_call_may_be_made_now_and_its_answer_taken_later(client: PyslurmClient, fake: Fake) -> None:
     """Also after its deadline, if it came before."""
     fake.set(jobs={"7": {}})
     client.ask("snapshot", 2.0)
@@ -123,7 +125,7 @@ def test_a_call_may_be_made_now_and_its_answer_taken_later(client: Client, fake:
 
 
 def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_its_deadline(
-    client: Client, fake: Fake
+    client: PyslurmClient, fake: Fake
 ) -> None:
     client.call("hello", ENOUGH_S)
     fake.set(jobs={}, hang="jobs")
@@ -138,7 +140,7 @@ def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_it
     assert gone(hung)
 
 
-def test_a_child_that_dies_of_a_call_made_before_is_told(client: Client, fake: Fake) -> None:
+def test_a_child_that_dies_of_a_call_made_before_is_told(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={}, crash="jobs")
     client.ask("snapshot", ENOUGH_S)
     assert client.answered(ENOUGH_S)
@@ -148,7 +150,7 @@ def test_a_child_that_dies_of_a_call_made_before_is_told(client: Client, fake: F
 
 def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_when_it_has_come(fake: Fake) -> None:
     """The controller is asked by another process meanwhile."""
-    controller, accounting = (Client("fake_pyslurm", fake.environment()) for _ in range(2))
+    controller, accounting = (PyslurmClient("fake_pyslurm", fake.environment()) for _ in range(2))
     controller.call("hello", ENOUGH_S)
     assert accounting.begun(ENOUGH_S)
     transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
@@ -167,13 +169,13 @@ def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_whe
     transport.close()
 
 
-def test_a_crash_in_mid_call_may_have_had_an_effect(client: Client, fake: Fake) -> None:
+def test_a_crash_in_mid_call_may_have_had_an_effect(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={}, crash="jobs")
     with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
         client.call("snapshot", ENOUGH_S)
 
 
-def test_a_child_killed_between_calls_is_replaced_without_a_failure(client: Client) -> None:
+def test_a_child_killed_between_calls_is_replaced_without_a_failure(client: PyslurmClient) -> None:
     first = client.call("hello", ENOUGH_S)["pid"]
     os.kill(first, signal.SIGKILL)
     time.sleep(0.2)
@@ -189,7 +191,7 @@ def test_a_child_killed_between_calls_is_replaced_without_a_failure(client: Clie
     ],
 )
 def test_errors_of_the_controller_are_told_apart(
-    client: Client, fake: Fake, words: str, error: type[Exception]
+    client: PyslurmClient, fake: Fake, words: str, error: type[Exception]
 ) -> None:
     fake.set(jobs={}, **{"raise": {"jobs": words}})
     with pytest.raises(error, match=words.split("(")[0].strip()):
@@ -200,7 +202,7 @@ def test_errors_of_the_controller_are_told_apart(
 
 
 def test_without_pyslurm_the_call_is_refused_with_the_reason(fake: Fake) -> None:
-    client = Client("no_such_pyslurm", fake.environment())
+    client = PyslurmClient("no_such_pyslurm", fake.environment())
     with pytest.raises(CommandRefused, match="no_such_pyslurm"):
         client.call("hello", ENOUGH_S)
     client.close()
@@ -234,13 +236,13 @@ def order(job: int, nodes: list[str], tasks_per_node: int = 0) -> dict[str, Any]
     return {"job": job, "nodes": nodes, "tasks_per_node": tasks_per_node}
 
 
-def test_a_start_pins_and_releases_in_one_change(client: Client, fake: Fake) -> None:
+def test_a_start_pins_and_releases_in_one_change(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={"7": {}})
     assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"], 4)]) == [["done", "", ""]]
     assert fake.now()["log"] == [[7, {"required_nodes": ["n1"], "priority": 0xFFFFFFFF, "ntasks_per_node": 4}]]
 
 
-def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, fake: Fake) -> None:
+def test_the_number_of_nodes_is_told_before_the_job_is_released(client: PyslurmClient, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {}, "8": {}, "9": {"state": "RUNNING"}})
     orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"]), {**order(9, ["n3"]), "num_nodes": "1"}]
@@ -249,7 +251,7 @@ def test_the_number_of_nodes_is_told_before_the_job_is_released(client: Client, 
     assert [number for number, _ in fake.now()["log"]] == [7, 8]
 
 
-def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client, fake: Fake) -> None:
+def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: PyslurmClient, fake: Fake) -> None:
     put_scontrol(fake.bin, complaining("slurm_update error: Invalid node count"))
     fake.set(jobs={"7": {}, "8": {}})
     orders = [{**order(7, ["n1", "n2"]), "num_nodes": "2-2"}, order(8, ["n3"])]
@@ -270,7 +272,9 @@ def test_a_job_whose_number_of_nodes_is_not_taken_is_not_started(client: Client,
         ({"comment": "mine bridge:user-held"}, "owner"),
     ],
 )
-def test_only_a_pending_job_held_for_us_is_started(client: Client, fake: Fake, facts: dict[str, Any], why: str) -> None:
+def test_only_a_pending_job_held_for_us_is_started(
+    client: PyslurmClient, fake: Fake, facts: dict[str, Any], why: str
+) -> None:
     """Above all: a node list on a running job would resize it."""
     fake.set(jobs={"7": facts, "8": {}})
     answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n2"]), order(9, ["n2"])])
@@ -285,7 +289,7 @@ ODD = {"bytes": b"abc\xff\xfe".hex()}
 @pytest.mark.parametrize("command", ["start", "hold", "hand_back"])
 @pytest.mark.parametrize("field", ["comment", "admin_comment", "name"])
 def test_bytes_that_are_no_text_fail_neither_a_reading_nor_a_batch(
-    client: Client, fake: Fake, command: str, field: str
+    client: PyslurmClient, fake: Fake, command: str, field: str
 ) -> None:
     jobs = {str(n): {"priority": 5} if command == "hold" else {} for n in range(1, 31)}
     jobs["7"][field] = ODD
@@ -298,14 +302,14 @@ def test_bytes_that_are_no_text_fail_neither_a_reading_nor_a_batch(
     assert answers[:6] + answers[7:] == ["done"] * 29
 
 
-def test_a_mark_beside_bytes_that_are_no_text_counts(client: Client, fake: Fake) -> None:
+def test_a_mark_beside_bytes_that_are_no_text_counts(client: PyslurmClient, fake: Fake) -> None:
     held = {"comment": {"bytes": b"bridge:admin-held \xff".hex()}}
     fake.set(jobs={"7": held, "8": {"comment": {"bytes": b"bridge:wait \xff".hex()}}})
     answers = client.call("start", ENOUGH_S, orders=[order(7, ["n1"]), order(8, ["n1"])])
     assert [answer[0] for answer in answers] == ["refused", "done"]
 
 
-def test_without_the_plugin_a_comment_proves_nothing(client: Client, fake: Fake) -> None:
+def test_without_the_plugin_a_comment_proves_nothing(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={}, plugins=None)
     assert client.call("snapshot", ENOUGH_S)["guarded"] is False
     fake.set(jobs={}, plugins=["lua"])
@@ -314,21 +318,21 @@ def test_without_the_plugin_a_comment_proves_nothing(client: Client, fake: Fake)
 
 @pytest.mark.parametrize(("reason", "released"), [("BadConstraints", True), ("JobHoldMaxRequeue", False)])
 def test_a_hand_back_makes_slurm_look_again_but_lifts_no_hold_of_an_administrators_kind(
-    client: Client, fake: Fake, reason: str, released: bool
+    client: PyslurmClient, fake: Fake, reason: str, released: bool
 ) -> None:
     fake.set(jobs={"7": {"state_reason": reason}})
     assert client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", "", ""]]
     assert ("log" in fake.now()) is released
 
 
-def test_an_array_that_cannot_be_read_hinders_no_other(client: Client, fake: Fake) -> None:
+def test_an_array_that_cannot_be_read_hinders_no_other(client: PyslurmClient, fake: Fake) -> None:
     odd = {"array_id": 30, "array_tasks_waiting": "0-99999999999"}
     fake.set(jobs={"30": odd, "20": {"array_id": 19, "array_task_id": 1}})
     answers = client.call("start", ENOUGH_S, orders=[order(2 << 32 | 19, ["n1"]), order(5 << 32 | 30, ["n1"])])
     assert [answer[0] for answer in answers] == ["done", "refused"]
 
 
-def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake: Fake) -> None:
+def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: PyslurmClient, fake: Fake) -> None:
     """Under the array's bare number the change would be meant for its running tasks too."""
     said = put_scontrol(fake.bin)
     fake.set(jobs={"19": {"array_id": 19, "array_task_id": 2}, "20": {"array_id": 19, "state": "RUNNING"}})
@@ -337,7 +341,7 @@ def test_pins_of_array_tasks_are_cleared_by_the_tasks_name(client: Client, fake:
     assert said.read_text() == "update JobId=19_2 ReqNodeList=\n"
 
 
-def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: Client, fake: Fake) -> None:
+def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: PyslurmClient, fake: Fake) -> None:
     put_scontrol(fake.bin, r"case $line in *JobId=13\ *) printf 'scontrol: error: no \377 resizing\n' >&2;; esac")
     fake.set(jobs={str(n): {"required_nodes": "n1"} for n in range(1, 21)})
     orders = [{"job": n, "clear": "ReqNodeList="} for n in range(1, 21)]
@@ -346,12 +350,12 @@ def test_a_complaint_that_names_no_job_is_traced_to_its_job(client: Client, fake
     assert answers[12] == ["unknown", "held, but its pin is not cleared: scontrol: error: no \\xff resizing", ""]
 
 
-def test_a_lost_answer_to_one_change_is_unknown(client: Client, fake: Fake) -> None:
+def test_a_lost_answer_to_one_change_is_unknown(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={"7": {}}, **{"raise": {"modify": "Unable to contact slurm controller (connect failure)"}})
     assert client.call("start", ENOUGH_S, orders=[order(7, ["n1"])])[0][0] == "unknown"
 
 
-def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake: Fake) -> None:
+def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: PyslurmClient, fake: Fake) -> None:
     mine = {"admin_comment": None, "state_reason": "JobHeldUser"}
     fake.set(jobs={"7": {"priority": 5}, "8": {"state": "RUNNING", "priority": 5}, "9": mine})
     answers = client.call("hold", ENOUGH_S, orders=[{"job": n, "clear": ""} for n in (7, 8, 9)])
@@ -369,7 +373,7 @@ def test_a_hold_leaves_running_jobs_and_owners_holds_alone(client: Client, fake:
     ],
 )
 def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
-    client: Client, fake: Fake, facts: dict[str, Any], code: str
+    client: PyslurmClient, fake: Fake, facts: dict[str, Any], code: str
 ) -> None:
     """The bridge has read the job without a hold; by now it has one, and the plugin has not seen the bridge."""
     fake.set(jobs={"7": facts})
@@ -379,7 +383,7 @@ def test_an_administrators_hold_that_came_first_is_not_taken_for_the_bridges(
     assert client.call("hold", ENOUGH_S, orders=[order])[0][0] == "done", "without the plugin this cannot be seen"
 
 
-def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Client, fake: Fake) -> None:
+def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: PyslurmClient, fake: Fake) -> None:
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
     orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
@@ -388,7 +392,7 @@ def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Clie
     assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
 
 
-def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: Fake) -> None:
+def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: PyslurmClient, fake: Fake) -> None:
     put_scontrol(fake.bin, complaining("slurm_update error: Access denied for job 7"))
     fake.set(jobs={"7": {"required_nodes": "n1"}})
     answers = client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
@@ -397,7 +401,7 @@ def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: Client, fake: F
     assert "log" not in fake.now()
 
 
-def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: Client, fake: Fake) -> None:
+def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: PyslurmClient, fake: Fake) -> None:
     """Slurm answers such a hold with success; a change of nodes would resize the running job."""
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}}, starts=7)
@@ -406,14 +410,14 @@ def test_the_pin_of_a_job_that_started_during_its_hold_is_not_touched(client: Cl
     assert not said.exists()
 
 
-def test_a_controller_lost_in_the_middle_of_a_batch_leaves_the_rest_unknown(client: Client, fake: Fake) -> None:
+def test_a_controller_lost_in_the_middle_of_a_batch_leaves_the_rest_unknown(client: PyslurmClient, fake: Fake) -> None:
     jobs = {str(n): {} for n in range(1, 31)}
     fake.set(jobs=jobs, breaks_after=20)
     answers = client.call("start", ENOUGH_S, orders=[order(n, ["n1"]) for n in range(1, 31)])
     assert [answer[0] for answer in answers] == ["done"] * 20 + ["unknown"] * 10
 
 
-def test_array_tasks_get_records_of_their_own_before_they_start(client: Client, fake: Fake) -> None:
+def test_array_tasks_get_records_of_their_own_before_they_start(client: PyslurmClient, fake: Fake) -> None:
     """All waiting tasks are wanted: all but the last are split off, which keeps the common record."""
     said = put_scontrol(
         fake.bin,

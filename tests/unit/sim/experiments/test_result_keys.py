@@ -2,8 +2,8 @@
 
 import pytest
 
-from cpsched_sim.experiments import keys
-from cpsched_sim.experiments.keys import code_identity, key_of, plugin_identity, plugins_of
+from cpsched_sim.experiments import result_keys
+from cpsched_sim.experiments.result_keys import code_identity, key_of, plugin_identity, plugins_of
 from tests.unit.sim.study.studies import plugin
 
 
@@ -17,8 +17,8 @@ def identity(tmp_path, monkeypatch):
 
     def of(text="a = 1", cpsched="1", ortools="2"):
         (tmp_path / "one.py").write_text(text)
-        monkeypatch.setattr(keys, "plugin_files", lambda module: [tmp_path / "one.py"])
-        monkeypatch.setattr(keys, "version", {"cpsched": cpsched, "ortools": ortools}.get)
+        monkeypatch.setattr(result_keys, "plugin_files", lambda module: [tmp_path / "one.py"])
+        monkeypatch.setattr(result_keys, "version", {"cpsched": cpsched, "ortools": ortools}.get)
         return code_identity.__wrapped__()
 
     return of
@@ -34,7 +34,7 @@ def test_a_wheel_of_the_same_source_is_the_same_code(identity):
 
 
 def test_the_source_of_the_core_and_of_the_simulator_counts():
-    files = {path.as_posix() for name in keys.OWN for path in keys.plugin_files(name)}
+    files = {path.as_posix() for name in result_keys.OWN for path in result_keys.plugin_files(name)}
     for name in ("cpsched/planning.py", "cpsched/kernels/__init__.py", "cpsched_sim/cluster/replay.py"):
         assert any(path.endswith(name) for path in files)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetPart, PendingCode, PendingReason
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, NotModelled, unreadable
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import (
     array_tasks,
@@ -22,14 +22,14 @@ from cpsched_bridge.adapters.slurm.translation import (
     slurm_job_ids,
     slurm_states,
 )
-from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeCapacity, WakeableCapacity, units_on
-from cpsched_bridge.adapters.slurm.translation.partition_access import AccessContext, access_denied_reason
-from cpsched_bridge.adapters.slurm.translation.slurm_jobs import TranslatedPendingJob, pending_job, walltime
+from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity, WakeableNodeCapacity, units_on
+from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, access_denied_reason
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import TranslatedSlurmJob, pending_job, walltime
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import Partition
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
-    Reservation,
+    SlurmReservation,
     conflicting_reservations,
     magnetic_reservation_of,
 )
@@ -40,22 +40,22 @@ from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QueueContext:
+class PendingJobContext:
     """The context in which pending records are translated."""
 
     now_s: int
     machine: SlurmNodeTable
-    partitions: Mapping[str, Partition]
-    reservations: tuple[Reservation, ...]
+    partitions: Mapping[str, SlurmPartition]
+    reservations: tuple[SlurmReservation, ...]
     pinned: Collection[int]
     """Jobs whose node list the bridge set."""
     guarded: bool
     """Whether the submit plugin is loaded: without it its words in a job's comment prove nothing."""
-    doors: AccessContext
-    room: FreeCapacity
+    doors: PartitionAccessContext
+    room: FreeNodeCapacity
     """What fits on the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
-    wakeable: WakeableCapacity
+    wakeable: WakeableNodeCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class _Known:
     """A translated record with the values that it depends on."""
 
     record: Record
-    partition: Partition | None
-    conflicts: tuple[Reservation, ...]
-    asked: TranslatedPendingJob | PendingReason
+    partition: SlurmPartition | None
+    conflicts: tuple[SlurmReservation, ...]
+    asked: TranslatedSlurmJob | PendingReason
     """The reason, if the job is left to Slurm."""
 
-    def still(self, record: Record, partition: Partition, conflicts: tuple[Reservation, ...]) -> bool:
+    def still(self, record: Record, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]) -> bool:
         """Return whether translating again would give the same result."""
         return (
             self.partition is partition
@@ -79,23 +79,23 @@ class _Known:
 
 
 @dataclass(slots=True)
-class SlurmQueue:
+class PendingJobTranslator:
     """Translate the pending jobs; an unchanged record is not translated again."""
 
-    asked: dict[int, TranslatedPendingJob] = field(default_factory=dict)
+    asked: dict[int, TranslatedSlurmJob] = field(default_factory=dict)
     """The modelled jobs of the last reading, by job number."""
-    limits: array_tasks.TaskLimits = field(default_factory=array_tasks.TaskLimits)
+    limits: array_tasks.ArrayTaskLimits = field(default_factory=array_tasks.ArrayTaskLimits)
     _known: dict[int, _Known] = field(default_factory=dict)
     _by_task: set[int] = field(default_factory=set)
     """Jobs that were last read task by task although they can run in equal shares."""
 
-    def read(self, jobs: Sequence[Record], around: QueueContext) -> tuple[list[PendingJob], list[UnmanagedJob]]:
+    def read(self, jobs: Sequence[Record], around: PendingJobContext) -> tuple[list[PendingJob], list[UnmanagedJob]]:
         """Return the pending jobs in arrival order, and those left to Slurm."""
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[UnmanagedJob] = []
         active = array_tasks.active_tasks(jobs)
-        others = job_dependencies.DependencyTargets(jobs, around.now_s)
+        others = job_dependencies.JobDependencyTargets(jobs, around.now_s)
         waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
             numbers = array_tasks.numbers_of(record)
@@ -113,19 +113,23 @@ class SlurmQueue:
         return [each for each in pending if each.job.id not in sleepers], left
 
     def _asked(
-        self, record: Record, numbers: Sequence[int], before: Mapping[int, TranslatedPendingJob], around: QueueContext
-    ) -> TranslatedPendingJob | PendingReason:
+        self,
+        record: Record,
+        numbers: Sequence[int],
+        before: Mapping[int, TranslatedSlurmJob],
+        around: PendingJobContext,
+    ) -> TranslatedSlurmJob | PendingReason:
         """Return what the record requests, or why it is left to Slurm.
 
         A job whose start is under way keeps its earlier request: the bridge's pin changes more than the list of nodes.
         """
         if not numbers:
-            return NotModelled("its waiting tasks cannot be read").reason
+            return JobNotModelled("its waiting tasks cannot be read").reason
         ours = _is_pinned(record, numbers, around)
         try:
             lost = unknown_nodes("required_nodes", record, around.machine) if ours else None
             if lost is not None:
-                return NotModelled(lost).reason
+                return JobNotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
             asked = self._translated(unpinned(record) if ours else record, numbers[0], around)
@@ -135,12 +139,12 @@ class SlurmQueue:
             return PendingReason(PendingCode.CHOSEN_NODES)
         return asked if isinstance(asked, PendingReason) or ours else _attracted(record, asked, around) or asked
 
-    def _translated(self, record: Record, number: int, around: QueueContext) -> TranslatedPendingJob | PendingReason:
+    def _translated(self, record: Record, number: int, around: PendingJobContext) -> TranslatedSlurmJob | PendingReason:
         partition = around.partitions.get(record["partition"] or "")
         if partition is None:
             several = "," in (record["partition"] or "")
             what = "several partitions" if several else f"unknown partition {record['partition']}"
-            return NotModelled(what).reason
+            return JobNotModelled(what).reason
         conflicts = conflicting_reservations(
             around.reservations, around.now_s, around.now_s + walltime(record, partition)
         )
@@ -153,11 +157,11 @@ class SlurmQueue:
     def _pending(
         self,
         record: Record,
-        first: TranslatedPendingJob,
+        first: TranslatedSlurmJob,
         numbers: Sequence[int],
         room: int | None,
         wait: PendingReason | None,
-        around: QueueContext,
+        around: PendingJobContext,
     ) -> list[PendingJob]:
         """Return one pending job for each number of a record.
 
@@ -176,7 +180,7 @@ class SlurmQueue:
             likes = equivalence_key(job)
             job = _beside(job, around)
             label = slurm_job_ids.label(number)
-            subject = pending_reasons.ReasonSubject(label, record, likes)
+            subject = pending_reasons.PendingReasonSubject(label, record, likes)
             obstacle, groups = pending_reasons.pending_reason_of(subject), pending_reasons.groups_of(subject)
             meaning = pending_reasons.meaning_of(record["state_reason"] or "")
             refused = pending_reasons.reason_name(record["state_reason"]) if meaning.refused else ""
@@ -186,8 +190,8 @@ class SlurmQueue:
         return found
 
     def _split(
-        self, number: int, asked: TranslatedPendingJob, hold: Hold, around: QueueContext
-    ) -> TranslatedPendingJob:
+        self, number: int, asked: TranslatedSlurmJob, hold: Hold, around: PendingJobContext
+    ) -> TranslatedSlurmJob:
         """Return the job in equal shares, or task by task if it can start now only so.
 
         Equal shares keep a job on few nodes. A job whose start is under way keeps its split. A job that the bridge may
@@ -221,17 +225,21 @@ class SlurmQueue:
 
 
 def _translate(
-    record: Record, number: int, machine: SlurmNodeTable, partition: Partition, conflicts: tuple[Reservation, ...]
-) -> TranslatedPendingJob | PendingReason:
+    record: Record,
+    number: int,
+    machine: SlurmNodeTable,
+    partition: SlurmPartition,
+    conflicts: tuple[SlurmReservation, ...],
+) -> TranslatedSlurmJob | PendingReason:
     try:
         return pending_job(record, number, machine, partition, conflicts)
-    except NotModelled as reason:
+    except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE as error:
         return unreadable(error)
 
 
-def _attracted(record: Record, asked: TranslatedPendingJob, around: QueueContext) -> PendingReason | None:
+def _attracted(record: Record, asked: TranslatedSlurmJob, around: PendingJobContext) -> PendingReason | None:
     """Return why Slurm must place a job that a magnetic reservation could take."""
     span = around.now_s, around.now_s + asked.job.walltime_s
     members = around.partitions[record["partition"]].members
@@ -242,7 +250,7 @@ def _attracted(record: Record, asked: TranslatedPendingJob, around: QueueContext
     )
 
 
-def _beside(job: Job, around: QueueContext) -> Job:
+def _beside(job: Job, around: PendingJobContext) -> Job:
     """Return the job without nodes where it would use cores that are reserved later."""
     met = [each for each in around.to_come if each.meets(around.now_s, job.walltime_s)]
     if not met:
@@ -263,7 +271,7 @@ def _beside(job: Job, around: QueueContext) -> Job:
 ASLEEP = PendingReason(PendingCode.SLEEPING_NODES)
 
 
-def _sleepers(pending: Sequence[PendingJob], around: QueueContext) -> set[int]:
+def _sleepers(pending: Sequence[PendingJob], around: PendingJobContext) -> set[int]:
     """Return the jobs that could start now only if Slurm woke nodes for them.
 
     Jobs that are not held come first, since Slurm may already be waking nodes for them.
@@ -281,11 +289,11 @@ def _left_asleep(pending: PendingJob) -> UnmanagedJob:
     return UnmanagedJob(pending.job.id, ASLEEP, pending.label, pending.job.user, held_for_us=held)
 
 
-def _numbered(asked: TranslatedPendingJob, number: int) -> TranslatedPendingJob:
+def _numbered(asked: TranslatedSlurmJob, number: int) -> TranslatedSlurmJob:
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _is_pinned(record: Record, numbers: Sequence[int], around: QueueContext) -> bool:
+def _is_pinned(record: Record, numbers: Sequence[int], around: PendingJobContext) -> bool:
     """Return whether the record has a node list that the bridge set."""
     if not record["required_nodes"]:
         return False

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
 from cpsched.kernels.plan_costs import remaining_cost, start_cost
+from cpsched.kernels.pool_list_scheduling import start_on_pool
 from cpsched.kernels.pool_profile import earliest_breakpoint, occupy, starts_now
-from cpsched.kernels.pool_scheduling import start_on_pool
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearch, PriceParameters, holding_hash
+from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, holding_hash
 from cpsched.model import NEVER
 
 
 @subroutine
 def decode_on_pool(
-    site: SchedulingState, search: OrderSearch, objective: PriceParameters, first: int, limit: float
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
     """Plan the trial order on a pool; return its cost, `EXCEEDS_LIMIT` above `limit`.
 
     - The order equals the best one before place `first`.
-    - The first `SearchSettings.reservations` jobs that cannot start now hold their slots. Later jobs may take the slot
+    - The first `OrderSearchSettings.reservations` jobs that cannot start now hold their slots. Later jobs may take the
+      slot
       of any other job. Its price ignores that.
     - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, planning stops: the
       rest of the plan is known.
@@ -60,10 +61,11 @@ def decode_on_pool(
 
 
 @subroutine
-def apply_plan_on_pool(site: SchedulingState, search: OrderSearch, whole: bool) -> None:
+def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are those behind the head. With `whole`, the others get a planned start, up to `SearchSettings.covered`
+    Later jobs are those behind the head. With `whole`, the others get a planned start, up to
+    `OrderSearchSettings.covered`
     jobs in all.
     """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s

@@ -14,9 +14,15 @@ from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_classes import OPEN_ENDED, build_node_classes, copy_for_plan, drop_empty_classes
 from cpsched.kernels.node_layout import open_layout
 from cpsched.kernels.node_selection import select_nodes
-from cpsched.kernels.pool_scheduling import LOOK_AGAIN, MAX_COVERED, open_plan
+from cpsched.kernels.pool_list_scheduling import LOOK_AGAIN, MAX_COVERED, open_plan
 from cpsched.kernels.queue_orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
-from cpsched.kernels.scheduling_state import TO_ITS_END, ListSchedulerCode, PlanWorkspace, SchedulingState, grow_columns
+from cpsched.kernels.scheduling_state import (
+    TO_ITS_END,
+    ListSchedulerParameters,
+    PlanWorkspace,
+    SchedulingState,
+    grow_columns,
+)
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
@@ -214,7 +220,7 @@ def resize_class_columns(trial: PlanWorkspace) -> None:
 
 
 @kernel
-def plan_on_nodes(site: SchedulingState, method: ListSchedulerCode, given: FixedColumn) -> int:
+def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
     """Plan the queue on nodes into `site.draft`; return how many jobs start now.
 
     Jobs come in the order of the method; for the order `GIVEN`, in that of `given` (queue positions).

@@ -2,7 +2,8 @@
 
 A *pool* is a cluster of one resource where the node of a unit does not matter: a single node, or nodes of one unit
 each. Counting units suffices, because jobs that never exceed the count can always be placed beside the running jobs
-(interval graphs are perfect). `cpsched.kernels.node_scheduling` has the same schedulers on nodes. They take six times
+(interval graphs are perfect). `cpsched.kernels.node_list_scheduling` has the same schedulers on nodes. They take six
+times
 as long.
 """
 
@@ -14,7 +15,7 @@ from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.pool_profile import earliest_breakpoint, occupy, starts_now
 from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
-from cpsched.kernels.scheduling_state import ListSchedulerCode, PlanResult, SchedulingState, grow_columns
+from cpsched.kernels.scheduling_state import ListSchedulerParameters, PlanResult, SchedulingState, grow_columns
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 MAX_COVERED = 2000
@@ -192,7 +193,7 @@ def last_startable(
 
 @subroutine
 def backfill_with_reservations(
-    site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerCode
+    site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerParameters
 ) -> None:
     """Reserve the earliest start of several jobs; start others that delay none.
 
@@ -262,7 +263,7 @@ def open_plan(draft: PlanResult, count: int) -> None:
 
 
 @kernel
-def plan_on_pool(site: SchedulingState, method: ListSchedulerCode, given: FixedColumn) -> int:
+def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
     """Plan the queue of a pool into `site.draft`; return how many jobs start now.
 
     Jobs come in the order of the method; for the order `GIVEN`, in that of `given` (queue positions). They start until

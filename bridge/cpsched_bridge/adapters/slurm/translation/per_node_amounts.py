@@ -19,19 +19,19 @@ import numpy as np
 from cpsched.feasibility import units_by_node
 from cpsched.formatting import many
 from cpsched.model import IntArray, Request
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, tres_gres
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import is_range
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 
 MOST_NODES = 100_000
 """Maximum number of nodes that is tried, above any cluster's size, whatever number of tasks a user requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class EqualSplit:
+class EqualNodeShares:
     """A split of a job into equal parts.
 
     It has the number of parts, the amounts of each, and whether empty nodes could hold them.
@@ -43,34 +43,34 @@ class EqualSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitChoices:
+class JobSplitChoices:
     """The splits of a job that fit the empty machine; at least one."""
 
-    equal: EqualSplit | None
-    tasks: EqualSplit | None
+    equal: EqualNodeShares | None
+    tasks: EqualNodeShares | None
 
 
 def parts_asked(
     record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int, most_nodes: int | None
-) -> SplitChoices:
+) -> JobSplitChoices:
     """Return how a pending job can be split within the given range of nodes.
 
-    Raise `NotModelled`, or `NeverFits` if the machine is too small.
+    Raise `JobNotModelled`, or `JobNeverFits` if the machine is too small.
     """
     equal = tasks = None
-    refused: NotModelled | None = None
+    refused: JobNotModelled | None = None
     try:
         equal = shares_asked(record, machine, node_set)
         _refuse_misfits(equal, least_nodes, most_nodes)
-    except NotModelled as reason:
+    except JobNotModelled as reason:
         refused, equal = reason, None
     nodes = int(machine.rows[node_set].sum())
     if most_nodes is None or most_nodes >= min(record["ntasks"], nodes):
-        with contextlib.suppress(NotModelled):
+        with contextlib.suppress(JobNotModelled):
             tasks = tasks_asked(record, machine, node_set, least_nodes)
     if tasks is not None and not tasks.fit:
         refused, tasks = (
-            NeverFits(
+            JobNeverFits(
                 "the nodes that it may use hold fewer tasks, even empty",
                 f"the nodes that it may use hold fewer than {many(tasks.units, 'task')}, even empty",
             ),
@@ -79,28 +79,28 @@ def parts_asked(
     if equal is None and tasks is None:
         assert refused is not None
         raise refused
-    return SplitChoices(equal, tasks)
+    return JobSplitChoices(equal, tasks)
 
 
-def _refuse_misfits(equal: EqualSplit, least_nodes: int, most_nodes: int | None) -> None:
+def _refuse_misfits(equal: EqualNodeShares, least_nodes: int, most_nodes: int | None) -> None:
     if most_nodes is not None and equal.units > most_nodes:
-        raise NeverFits("more nodes than its partition allows")
+        raise JobNeverFits("more nodes than its partition allows")
     if equal.units < least_nodes:
-        raise NeverFits("fewer nodes than its partition asks for")
+        raise JobNeverFits("fewer nodes than its partition asks for")
     if not equal.fit:
         what = "node(s) that it may use can hold it, even empty"
-        raise NeverFits(f"no {what}", f"no {equal.units} {what}")
+        raise JobNeverFits(f"no {what}", f"no {equal.units} {what}")
 
 
-def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualSplit:
+def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualNodeShares:
     """Return the fewest allowed equal shares that hold a pending job.
 
-    Raise `NotModelled` if there are none.
+    Raise `JobNotModelled` if there are none.
     """
     tried = []
     for nodes in counts_asked(record):
         amounts = share_asked(record, machine, nodes)
-        tried.append(EqualSplit(nodes, amounts, _nodes_that_hold(amounts, machine, node_set) >= nodes))
+        tried.append(EqualNodeShares(nodes, amounts, _nodes_that_hold(amounts, machine, node_set) >= nodes))
         if tried[-1].fit:
             return tried[-1]
     return tried[0]
@@ -109,31 +109,31 @@ def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> Equa
 def counts_asked(record: Record) -> list[int]:
     """Return the allowed numbers of equal shares, ascending, at least one.
 
-    Raise `NotModelled` if there is none. Without --nodes Slurm records the number of tasks as the maximum number of
+    Raise `JobNotModelled` if there is none. Without --nodes Slurm records the number of tasks as the maximum number of
     nodes.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     if tasks < 1:
-        raise NotModelled("asks for no tasks")
+        raise JobNotModelled("asks for no tasks")
     if low > tasks:
-        raise NotModelled("more nodes than tasks")
+        raise JobNotModelled("more nodes than tasks")
     if high is not None and high < low:
-        raise NotModelled("fewer nodes at most than at least")
+        raise JobNotModelled("fewer nodes at most than at least")
     most = min(high or tasks, tasks)
     if record["ntasks_per_node"]:
         fewest = max(low, -(-tasks // record["ntasks_per_node"]))
         if fewest > most:
-            raise NotModelled("more tasks than its nodes may have")
+            raise JobNotModelled("more tasks than its nodes may have")
         if is_range(record) and fewest * record["ntasks_per_node"] != tasks:
-            raise NotModelled("range of node counts with a number of tasks per node that does not fill them")
+            raise JobNotModelled("range of node counts with a number of tasks per node that does not fill them")
         return [fewest]
     counts = [nodes for nodes in range(low, min(most, max(low, MOST_NODES)) + 1) if tasks % nodes == 0]
     if not counts:
-        raise NotModelled("tasks do not divide evenly over nodes")
+        raise JobNotModelled("tasks do not divide evenly over nodes")
     return counts
 
 
-def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0) -> EqualSplit | None:
+def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0) -> EqualNodeShares | None:
     """Return the tasks of a pending job as units that may share nodes.
 
     None if Slurm's own split of them is unknown: the job requests amounts per node, or a number of nodes that does not
@@ -148,7 +148,7 @@ def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_no
     amounts = share_asked(record, machine, tasks)
     room = _room(Request(tasks, amounts), machine, node_set)
     fewest = -(-tasks // max(1, int(room.max(initial=0))))
-    return EqualSplit(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
+    return EqualNodeShares(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
 def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
@@ -159,19 +159,19 @@ def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[in
     tasks = -(-record["ntasks"] // nodes)
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
     if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
-        raise NotModelled("asks for nodes with more CPUs than its tasks use")
+        raise JobNotModelled("asks for nodes with more CPUs than its tasks use")
     cpus = machine.whole_cores(max(used, least))
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
         memory_mib = record["memory_per_cpu"] * cpus
     elif machine.counts_memory:
-        raise NotModelled("asks for all memory of a node")
+        raise JobNotModelled("asks for all memory of a node")
     else:
         memory_mib = 0
     amounts = machine.vector(cpus, memory_mib, _gres_asked(record, machine, nodes, tasks))
     if amounts is None:
-        raise NotModelled("asks for generic resources that no node has")
+        raise JobNotModelled("asks for generic resources that no node has")
     return amounts
 
 
@@ -187,13 +187,13 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
     total = {n: count for n, count in tres_gres(record["requested_tres"]).items() if n not in machine.shared}
     if not found and total:
         if nodes > 1:
-            raise NotModelled("GPUs counted for the whole job, over several nodes")
+            raise JobNotModelled("GPUs counted for the whole job, over several nodes")
         if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
             what = "GPUs counted for the whole job"
-            raise NotModelled(what, f"{what}: pyslurm does not tell of which type")
+            raise JobNotModelled(what, f"{what}: pyslurm does not tell of which type")
         return total
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
-        raise NotModelled("asks for generic resources in a way not understood")
+        raise JobNotModelled("asks for generic resources in a way not understood")
     return found
 
 

@@ -15,11 +15,11 @@ from cpsched.formatting import many
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.job_runs import READ_BEFORE
-from cpsched_sim.traces.pbs_accounting import MOVED, PbsReader, UnfinishedJob
+from cpsched_sim.traces.pbs_accounting import MOVED, PbsAccountingReader, UnfinishedPbsJob
 from cpsched_sim.traces.pbs_requests import hosts_of
 from cpsched_sim.traces.sacct import SacctReader, Taken
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.traces.trace_record import NodeRequest, Reader, ResourceRequest, TraceRecord
+from cpsched_sim.traces.trace_record import ResourceRequest, TraceReader, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.licences import TRES, Amounts
 from cpsched_sim.workloads.date_range import epoch_of
 from cpsched_sim.workloads.load import check_broken, open_trace
@@ -55,11 +55,11 @@ class UnfinishedJobRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class RecordedHistory:
+class AccountingHistory:
     """All recorded jobs. `first_s` and `last_s` are the first and last times in the file."""
 
     path: Path
-    reader: Reader
+    reader: TraceReader
     ran: list[TraceRecord]
     open: list[UnfinishedJobRecord] = field(default_factory=list)
     licences: Mapping[int, Amounts] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class RecordedHistory:
         self.open = [job for job in self.open if job.id not in untrue]
 
 
-class UnfinishedSacctReader(SacctReader):
+class SacctHistoryReader(SacctReader):
     """Accounting data, including jobs that never ran or had not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
@@ -178,7 +178,7 @@ class UnfinishedSacctReader(SacctReader):
         if self._licences:
             self.licences[id] = self._licences
 
-    def _ask(self, fields: list[str]) -> NodeRequest:
+    def _ask(self, fields: list[str]) -> UnitsRequest:
         self._licences = self._known_licences(self._get(fields, "ReqTRES"), self._get(fields, "AllocTRES"))
         return super()._ask(fields)
 
@@ -201,31 +201,31 @@ class UnfinishedSacctReader(SacctReader):
     @override
     def _asked(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
-    ) -> tuple[NodeRequest, Taken]:
+    ) -> tuple[UnitsRequest, Taken]:
         """Return the request: whole nodes if the job had GPUs without requesting any."""
         asked, had = self._tres(req_tres), self._tres(alloc_tres)
         if not asked or self._gpus(asked) or not self._gpus(had):
             return super()._asked(partition, nnodes, ncpus, req_tres, alloc_tres)
         return self._with_own_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
 
-    def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[NodeRequest, Taken]:
+    def _with_own_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[UnitsRequest, Taken]:
         """Return whole nodes as the request of a job that had GPUs without requesting any."""
         taken = [OWN_NODES]
         nodes, cores = self._nodes(nnodes, taken), self._whole("NCPUS", ncpus)
         if nodes < 1 or cores < 1:
             raise self._wrong("NNodes, NCPUS", (nodes, cores), "must be positive")
         each = (("cores", -(-cores // nodes)),)
-        return NodeRequest(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition), taken
+        return UnitsRequest(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition), taken
 
 
-class UnfinishedPbsReader(PbsReader):
+class PbsHistoryReader(PbsAccountingReader):
     """The accounting log of PBS, including jobs that never ran or had not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[UnfinishedJobRecord] = []
 
-    def _leave_out(self, id: str, begun: UnfinishedJob, kind: str, left_s: int | None) -> None:
+    def _leave_out(self, id: str, begun: UnfinishedPbsJob, kind: str, left_s: int | None) -> None:
         try:
             job = self._open_job(id, begun, left_s)
         except InvalidValue:
@@ -236,7 +236,7 @@ class UnfinishedPbsReader(PbsReader):
         self.tally.taken[STILL_RUNS if job.start_s is not None else STILL_WAITS if left_s is None else GAVE_UP] += 1
         self.open.append(job)
 
-    def _open_job(self, id: str, begun: UnfinishedJob, left_s: int | None) -> UnfinishedJobRecord | None:
+    def _open_job(self, id: str, begun: UnfinishedPbsJob, left_s: int | None) -> UnfinishedJobRecord | None:
         """Return the job, or None if it was never eligible or has no time limit. Raise `InvalidValue`."""
         fields, number = begun.fields, self._number(id)
         walltime_s, ends_s = self._walltime_s(fields), left_s if begun.start_s is None else begun.start_s
@@ -256,13 +256,13 @@ class UnfinishedPbsReader(PbsReader):
 
 def read_history(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
-) -> RecordedHistory:
+) -> AccountingHistory:
     """Read a whole file. Raise what `open_trace` raises, and `InputError` if no job has a start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
-        reader = UnfinishedSacctReader(path, lenient, dialect)
-    elif isinstance(reader, PbsReader):
-        reader = UnfinishedPbsReader(path, lenient, dialect)
+        reader = SacctHistoryReader(path, lenient, dialect)
+    elif isinstance(reader, PbsAccountingReader):
+        reader = PbsHistoryReader(path, lenient, dialect)
     ran = list(reader)
     check_broken(reader)
     started = [record for record in ran if record.start_s is not None]
@@ -272,7 +272,7 @@ def read_history(
         raise InputError(f"{path}: has no start of a job, so a replay has nothing to be compared with ({why})")
     if more := len(ran) - len(started):
         reader.tally.dropped["its start is missing"] += more
-    not_over = reader.open if isinstance(reader, UnfinishedSacctReader | UnfinishedPbsReader) else []
-    return RecordedHistory(
-        path, reader, started, not_over, reader.licences if isinstance(reader, UnfinishedSacctReader) else {}
+    not_over = reader.open if isinstance(reader, SacctHistoryReader | PbsHistoryReader) else []
+    return AccountingHistory(
+        path, reader, started, not_over, reader.licences if isinstance(reader, SacctHistoryReader) else {}
     )

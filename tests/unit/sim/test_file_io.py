@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.files import require_writable_folder, write_atomically
+from cpsched_sim.file_io import require_writable_folder, write_atomically
 
 
 def test_checking_a_folder_leaves_nothing_behind(tmp_path):

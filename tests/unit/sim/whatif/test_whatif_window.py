@@ -7,16 +7,16 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import InputError
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.whatif.job_history import OWN_NODES, read_history
-from cpsched_sim.whatif.trace_window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, Span, system_of
+from cpsched_sim.whatif.accounting_history import OWN_NODES, read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, WindowOptions, system_of
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
 
 DAY = 86_400
 
 
 def window_from(folder, lines, **span):
-    return a_window(folder, lines, Span(from_=clock(DAY), **span))
+    return a_window(folder, lines, WindowOptions(from_=clock(DAY), **span))
 
 
 def test_who_is_in_a_window_and_as_what_as_a_whole(tmp_path):
@@ -93,22 +93,22 @@ def test_a_window_without_jobs_says_when_there_are_some(tmp_path):
     with pytest.raises(
         InputError, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"
     ):
-        a_window(tmp_path, [a_line()], Span(from_="2027-01-01", to="2027-02-01"))
+        a_window(tmp_path, [a_line()], WindowOptions(from_="2027-01-01", to="2027-02-01"))
     with pytest.raises(
         InputError, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"
     ):
-        a_window(tmp_path, [a_line()], Span(from_="2027-01-01"))
+        a_window(tmp_path, [a_line()], WindowOptions(from_="2027-01-01"))
 
 
 @pytest.mark.parametrize(("span", "rule"), [({"from_": "yesterday"}, "must be a date"), ({"days": -1}, "positive"),
                                             ({"days": 3, "from_": "2026-01-01"}, "set together")])  # fmt: skip
 def test_a_wrong_span_names_the_rule(tmp_path, span, rule):
     with pytest.raises(InvalidValue, match=rule):
-        a_window(tmp_path, [a_line()], Span(**span))
+        a_window(tmp_path, [a_line()], WindowOptions(**span))
 
 
 def test_dates_are_of_the_zone_of_the_file(tmp_path):
-    there = a_window(tmp_path, [a_line(1, 2 * DAY, 2 * DAY, 2 * DAY + 9)], Span(days=1))
+    there = a_window(tmp_path, [a_line(1, 2 * DAY, 2 * DAY, 2 * DAY + 9)], WindowOptions(days=1))
     assert there.moment(FIRST_S).hour == 0
     history = read_history(a_file(tmp_path, [a_line(1, 3 * DAY, 3 * DAY, 3 * DAY + 9)]))
     assert history.last_s == FIRST_S + 3 * DAY + 9

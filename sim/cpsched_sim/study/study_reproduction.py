@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.keys import key_of
-from cpsched_sim.experiments.runner import Engine, Failed, run_all
-from cpsched_sim.study.campaign import Campaign
-from cpsched_sim.study.case_execution import ENDED, CaseOutcome
+from cpsched_sim.experiments.result_keys import key_of
+from cpsched_sim.experiments.runner import TaskExecutor, TaskFailure, run_all
+from cpsched_sim.study.campaign import StudyCampaign
+from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
 from cpsched_sim.study.case_runner import run_case
-from cpsched_sim.study.result_store import CASES, LINES, ResultStore, StoredResult, encoded
+from cpsched_sim.study.result_store import CASES, LINES, StoredCaseResult, StudyResultStore, encoded
 
 
 @dataclass(slots=True)
-class Verification:
+class ReproductionResult:
     """The result of a verification; `differs` has a sentence for each wrong result."""
 
     decided: int = 0
@@ -37,12 +37,14 @@ class Verification:
     """Cases of the sample with a time limit, which are not repeatable."""
 
 
-def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, seed: int = 0) -> Verification:
+def verify(
+    campaign: StudyCampaign, source: Path, engine: TaskExecutor, sample: int = 5, seed: int = 0
+) -> ReproductionResult:
     """Check the results in `source`, a folder or a file of lines, and run a sample of their cases again.
 
     Raise `InputError` if there are no results.
     """
-    found, kept = Verification(), dict[str, StoredResult]()
+    found, kept = ReproductionResult(), dict[str, StoredCaseResult]()
     for where, digest, each in results_in(source):
         if each is None or key_of(each.inputs) != digest or not each.is_as_kept:
             found.differs.append(f"{where}: is damaged, or has changed since it was stored")
@@ -58,13 +60,13 @@ def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, se
     found.by_clock = sum(distinct[digest].by_clock for digest in chosen)
     cases = [distinct[digest] for digest in chosen if not distinct[digest].by_clock]
 
-    def compare(at: int, outcome: CaseOutcome | Failed) -> None:
+    def compare(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
         found.decided += 1
         before = kept[cases[at].digest].result
-        if isinstance(outcome, CaseOutcome) and encoded(before) == encoded(outcome.result):
+        if isinstance(outcome, StudyCaseOutcome) and encoded(before) == encoded(outcome.result):
             found.same += 1
             return
-        why = str(outcome) if isinstance(outcome, Failed) else _first_difference(before, outcome.result)
+        why = str(outcome) if isinstance(outcome, TaskFailure) else _first_difference(before, outcome.result)
         found.differs.append(f"{_label(cases[at].labels)}: run again: {why}")
 
     memory_mib = campaign.words.limits.memory_mib
@@ -72,11 +74,11 @@ def verify(campaign: Campaign, source: Path, engine: Engine, sample: int = 5, se
     return found
 
 
-def results_in(source: Path) -> Iterator[tuple[str, str, StoredResult | None]]:
+def results_in(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None]]:
     """Yield the location, digest and content of each result in a folder or a file of lines; None if it is damaged."""
     if source.is_dir():
         for path in sorted((source / CASES).glob("*.json")):
-            yield str(path), path.stem, ResultStore(source).find(path.stem)
+            yield str(path), path.stem, StudyResultStore(source).find(path.stem)
     lines = source / LINES if source.is_dir() else source
     if source.is_dir() and not lines.exists():
         return
@@ -88,7 +90,7 @@ def results_in(source: Path) -> Iterator[tuple[str, str, StoredResult | None]]:
         try:
             line = json.loads(text)
             made = {**line["made"], "labels": line["labels"]}
-            yield f"{lines}:{number}", str(line["digest"]), StoredResult.of(line["inputs"], line["result"], made)
+            yield f"{lines}:{number}", str(line["digest"]), StoredCaseResult.of(line["inputs"], line["result"], made)
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise InputError(f"{lines}:{number}: is not a line of results: {error}") from error
 

@@ -24,7 +24,7 @@ _TAKEN = frozenset(
 Network = IPv4Network | IPv6Network
 
 
-class ReaderRejected(Exception):
+class ProxyUserRejected(Exception):
     """A request that does not identify its reader; the message states why."""
 
 
@@ -56,7 +56,7 @@ def checked_user(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PageReaders:
+class ProxyUserIdentifier:
     """Identifies the reader of each request. Without a `header`, every reader sees all jobs."""
 
     header: str = ""
@@ -70,18 +70,18 @@ class PageReaders:
         return bool(self.header)
 
     def of(self, peer: str | None, said: Sequence[str]) -> str | None:
-        """Return the reader; None: a reader who sees all jobs. Raise `ReaderRejected`.
+        """Return the reader; None: a reader who sees all jobs. Raise `ProxyUserRejected`.
 
         `peer` is the address of the connection, `said` the values of all headers of that name.
         """
         if not self.told_apart:
             return None
         if not self._trusts(peer):
-            raise ReaderRejected(
+            raise ProxyUserRejected(
                 "this page is served through the site's proxy, which names the user (page.trusted_proxies)"
             )
         if len(said) != 1 or _USER.fullmatch(said[0]) is None:
-            raise ReaderRejected("the proxy does not name the user (page.user_header)")
+            raise ProxyUserRejected("the proxy does not name the user (page.user_header)")
         return None if said[0] in self.operators else said[0]
 
     def _trusts(self, peer: str | None) -> bool:

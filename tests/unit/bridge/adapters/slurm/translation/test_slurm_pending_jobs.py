@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation import array_tasks, job_dependencies, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
@@ -50,7 +50,7 @@ def test_who_holds_a_job_is_told_of_those_decided_on_and_of_those_left(
 ) -> None:
     assert the_pending(one(**facts)).hold is hold
     left = the_left(one(**facts, licenses=["matlab:1"]))
-    assert left == UnmanagedJob(100, NotModelled("asks for licenses").reason, "100", "alice", for_us)
+    assert left == UnmanagedJob(100, JobNotModelled("asks for licenses").reason, "100", "alice", for_us)
 
 
 def test_the_plugins_words_hold_nothing_where_there_is_no_plugin_to_guard_them() -> None:
@@ -260,7 +260,7 @@ def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None
 
 def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() -> None:
     """Its owner has lowered the limit."""
-    limits = array_tasks.TaskLimits()
+    limits = array_tasks.ArrayTaskLimits()
     assert limits.room({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
     assert limits.room({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, "the limit is remembered"
     assert limits.room({"array_id": 20, "array_tasks_parallel": None}, {}) is None

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cpsched.model import NodeSetPart
-from cpsched_bridge.adapters.shared.not_modelled import NotModelled
-from cpsched_bridge.adapters.slurm.translation.job_splits import (
-    EqualSplit,
-    SplitChoices,
+from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
+    EqualNodeShares,
+    JobSplitChoices,
     counts_asked,
     parts_asked,
     share_allocated,
@@ -20,8 +20,8 @@ from cpsched_bridge.adapters.slurm.translation.job_splits import (
     tasks_asked,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPins, start_settings, unpinned
-from cpsched_bridge.adapters.slurm.translation.unsupported_requests import NeverFits
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, start_settings, unpinned
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 EVENLY = "tasks do not divide evenly over nodes"
@@ -97,7 +97,7 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
 ) -> None:
     record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
     if isinstance(expected, str):
-        with pytest.raises(NotModelled, match=expected):
+        with pytest.raises(JobNotModelled, match=expected):
             counts_asked(record)
     else:
         assert counts_asked(record) == expected
@@ -140,7 +140,7 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
 )
 def test_what_one_share_takes(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
     if isinstance(amounts, str):
-        with pytest.raises(NotModelled, match=amounts):
+        with pytest.raises(JobNotModelled, match=amounts):
             share_asked(asked(**facts), a_machine(), nodes)
     else:
         assert share_asked(asked(**facts), a_machine(), nodes) == amounts
@@ -160,7 +160,7 @@ def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memor
 
 def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_have_types() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
-    with pytest.raises(NotModelled, match=r"pyslurm does not tell of which type"):
+    with pytest.raises(JobNotModelled, match=r"pyslurm does not tell of which type"):
         share_asked(asked(requested_tres={"gres/gpu": 1}), machine, 1)
     assert share_asked(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
     other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
@@ -170,30 +170,30 @@ def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, EqualSplit(1, (1, 100, 0), True)),
-        ({"ntasks": 8, "max_nodes": 8}, EqualSplit(1, (8, 800, 0), True)),
-        ({"ntasks": 9, "max_nodes": 9}, EqualSplit(3, (3, 300, 0), True)),
-        ({"ntasks": 12, "max_nodes": 12}, EqualSplit(2, (6, 600, 0), True)),
-        ({"ntasks": 12, "max_nodes": 12, "num_nodes": 3}, EqualSplit(3, (4, 400, 0), True)),
-        ({"ntasks": 11, "max_nodes": 11}, EqualSplit(1, (11, 1100, 0), False)),
-        ({"ntasks": 33, "max_nodes": 33}, EqualSplit(1, (33, 3300, 0), False)),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, EqualSplit(4, (1, 100, 0), True)),
-        ({"ntasks": 5, "num_nodes": 5, "max_nodes": 5}, EqualSplit(5, (1, 100, 0), False)),
-        ({"ntasks": 32, "num_nodes": 4, "max_nodes": 4}, EqualSplit(4, (8, 800, 0), True)),
-        ({"ntasks": 36, "num_nodes": 4, "max_nodes": 4}, EqualSplit(4, (9, 900, 0), False)),
+        ({}, EqualNodeShares(1, (1, 100, 0), True)),
+        ({"ntasks": 8, "max_nodes": 8}, EqualNodeShares(1, (8, 800, 0), True)),
+        ({"ntasks": 9, "max_nodes": 9}, EqualNodeShares(3, (3, 300, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12}, EqualNodeShares(2, (6, 600, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12, "num_nodes": 3}, EqualNodeShares(3, (4, 400, 0), True)),
+        ({"ntasks": 11, "max_nodes": 11}, EqualNodeShares(1, (11, 1100, 0), False)),
+        ({"ntasks": 33, "max_nodes": 33}, EqualNodeShares(1, (33, 3300, 0), False)),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, EqualNodeShares(4, (1, 100, 0), True)),
+        ({"ntasks": 5, "num_nodes": 5, "max_nodes": 5}, EqualNodeShares(5, (1, 100, 0), False)),
+        ({"ntasks": 32, "num_nodes": 4, "max_nodes": 4}, EqualNodeShares(4, (8, 800, 0), True)),
+        ({"ntasks": 36, "num_nodes": 4, "max_nodes": 4}, EqualNodeShares(4, (9, 900, 0), False)),
         ({"ntasks": 3, "num_nodes": 2, "max_nodes": 2}, EVENLY),
         ({"ntasks": 0}, "asks for no tasks"),
         ({"ntasks": -3}, "asks for no tasks"),
         ({"ntasks": 2, "num_nodes": 3, "max_nodes": None}, "more nodes than tasks"),
-        ({"ntasks": 2, "num_nodes": 2, "max_nodes": None}, EqualSplit(2, (1, 100, 0), True)),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": None}, EqualNodeShares(2, (1, 100, 0), True)),
     ],
 )
 def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hold_it(
-    facts: dict[str, Any], expected: EqualSplit | str
+    facts: dict[str, Any], expected: EqualNodeShares | str
 ) -> None:
     """Four nodes of 8 cores. What fits nowhere is reported for the fewest requested nodes."""
     if isinstance(expected, str):
-        with pytest.raises(NotModelled, match=expected):
+        with pytest.raises(JobNotModelled, match=expected):
             shares_asked(asked(**facts), a_machine(), 0)
     else:
         assert shares_asked(asked(**facts), a_machine(), 0) == expected
@@ -202,12 +202,12 @@ def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hol
 @pytest.mark.parametrize(
     ("tasks", "expected"),
     [
-        (16, EqualSplit(2, (8, 800, 0), True)),
-        (24, EqualSplit(1, (24, 2400, 0), False)),
-        (4, EqualSplit(1, (4, 400, 0), True)),
+        (16, EqualNodeShares(2, (8, 800, 0), True)),
+        (24, EqualNodeShares(1, (24, 2400, 0), False)),
+        (4, EqualNodeShares(1, (4, 400, 0), True)),
     ],
 )
-def test_only_nodes_of_the_node_set_count(tasks: int, expected: EqualSplit) -> None:
+def test_only_nodes_of_the_node_set_count(tasks: int, expected: EqualNodeShares) -> None:
     machine = a_machine()
     row = machine.node_set(np.array([True, False, True, False]), NodeSetPart("feature", "two of four"))
     assert shares_asked(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
@@ -247,72 +247,82 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 @pytest.mark.parametrize(
     ("facts", "nodes", "most", "told"),
     [
-        ({"ntasks": 1, "max_nodes": 1}, 1, None, StartPins(0, 0, "")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPins(0, 0, "")),
-        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPins(2, 0, "TasksPerNode=0 NumTasks=8")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, StartPins(0, 0, "")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, StartPins(4, 0, "TasksPerNode=0 NumTasks=4")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": None}, 4, None, StartPins(1, 0, "TasksPerNode=0 NumTasks=4")),
-        ({"ntasks": 6, "num_nodes": None, "max_nodes": 6}, 1, None, StartPins(6, 0, "TasksPerNode=0 NumTasks=6")),
+        ({"ntasks": 1, "max_nodes": 1}, 1, None, StartPinSettings(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPinSettings(0, 0, "")),
+        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPinSettings(2, 0, "TasksPerNode=0 NumTasks=8")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, StartPinSettings(0, 0, "")),
+        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, StartPinSettings(4, 0, "TasksPerNode=0 NumTasks=4")),
+        (
+            {"ntasks": 4, "num_nodes": 4, "max_nodes": None},
+            4,
+            None,
+            StartPinSettings(1, 0, "TasksPerNode=0 NumTasks=4"),
+        ),
+        (
+            {"ntasks": 6, "num_nodes": None, "max_nodes": 6},
+            1,
+            None,
+            StartPinSettings(6, 0, "TasksPerNode=0 NumTasks=6"),
+        ),
         (
             {"ntasks": 6, "num_nodes": None, "max_nodes": 6},
             2,
             4,
-            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
+            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
             2,
             None,
-            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
+            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
             2,
             0,
-            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6"),
+            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 2, "max_nodes": 6},
             3,
             1,
-            StartPins(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6"),
+            StartPinSettings(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
             2,
             9,
-            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
+            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 1, "max_nodes": None},
             2,
             4,
-            StartPins(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
+            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 2, "max_nodes": None},
             3,
             None,
-            StartPins(2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6"),
+            StartPinSettings(2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 2, "max_nodes": 4},
             2,
             None,
-            StartPins(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6"),
+            StartPinSettings(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6"),
         ),
         (
             {"ntasks": 6, "num_nodes": 2, "max_nodes": 4, "ntasks_per_node": 3},
             2,
             None,
-            StartPins(0, 2, "NumNodes=2-4 NumTasks=6"),
+            StartPinSettings(0, 2, "NumNodes=2-4 NumTasks=6"),
         ),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, StartPins(3, 0, "TasksPerNode=0 NumTasks=6")),
+        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, StartPinSettings(3, 0, "TasksPerNode=0 NumTasks=6")),
     ],
 )
 def test_what_slurm_must_be_told_and_how_that_is_taken_back(
-    facts: dict[str, Any], nodes: int, most: int | None, told: StartPins
+    facts: dict[str, Any], nodes: int, most: int | None, told: StartPinSettings
 ) -> None:
     found = start_settings(asked(**facts), nodes, most)
     assert (found.tasks_per_node, found.node_count, found.restore) == (
@@ -344,7 +354,7 @@ def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back
 
 
 def test_who_is_told_no_tasks_of_a_node_is_told_no_cpus() -> None:
-    assert start_settings(asked(ntasks=1, max_nodes=1), 1, None) == StartPins(0, 0, "")
+    assert start_settings(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
 
 
 TASK = (1, 100, 0)
@@ -353,13 +363,13 @@ TASK = (1, 100, 0)
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualSplit(17, TASK, True)),
-        ({"ntasks": 17, "num_nodes": 3, "max_nodes": None}, EqualSplit(17, TASK, True)),
-        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 20}, EqualSplit(17, TASK, True)),
-        ({"ntasks": 33, "num_nodes": 5, "max_nodes": 33}, EqualSplit(33, TASK, False)),
-        ({"ntasks": 7, "num_nodes": 1, "max_nodes": 7, "cpus_per_task": 3}, EqualSplit(7, (3, 300, 0), True)),
-        ({"ntasks": 9, "num_nodes": 1, "max_nodes": 9, "cpus_per_task": 3}, EqualSplit(9, (3, 300, 0), False)),
-        ({"ntasks": 2, "max_nodes": 2, "tres_per_task": {"gres/gpu": 1}}, EqualSplit(2, (1, 100, 1), True)),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualNodeShares(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": None}, EqualNodeShares(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 20}, EqualNodeShares(17, TASK, True)),
+        ({"ntasks": 33, "num_nodes": 5, "max_nodes": 33}, EqualNodeShares(33, TASK, False)),
+        ({"ntasks": 7, "num_nodes": 1, "max_nodes": 7, "cpus_per_task": 3}, EqualNodeShares(7, (3, 300, 0), True)),
+        ({"ntasks": 9, "num_nodes": 1, "max_nodes": 9, "cpus_per_task": 3}, EqualNodeShares(9, (3, 300, 0), False)),
+        ({"ntasks": 2, "max_nodes": 2, "tres_per_task": {"gres/gpu": 1}}, EqualNodeShares(2, (1, 100, 1), True)),
         ({"ntasks": 1, "max_nodes": 1}, None),
         ({"ntasks": 17, "num_nodes": 3, "max_nodes": 3}, None),
         ({"ntasks": 17, "num_nodes": 3, "max_nodes": 16}, None),
@@ -371,7 +381,7 @@ TASK = (1, 100, 0)
     ],
 )
 def test_tasks_go_one_by_one_where_nothing_is_asked_of_a_node_and_no_number_of_nodes(
-    facts: dict[str, Any], expected: EqualSplit | None
+    facts: dict[str, Any], expected: EqualNodeShares | None
 ) -> None:
     """Four nodes of 8 cores. Three nodes at least are what 17 tasks come to by themselves; four are a wish."""
     assert tasks_asked(asked(**facts), a_machine(), 0) == expected
@@ -380,7 +390,7 @@ def test_tasks_go_one_by_one_where_nothing_is_asked_of_a_node_and_no_number_of_n
 def test_tasks_that_do_not_fill_their_cores_share_them_in_ways_that_only_slurm_knows() -> None:
     machine, record = a_machine(threads_per_core=2), asked(ntasks=5, max_nodes=5)
     assert tasks_asked(record, machine, 0) is None
-    assert tasks_asked({**record, "cpus_per_task": 2}, machine, 0) == EqualSplit(5, (2, 200, 0), True)
+    assert tasks_asked({**record, "cpus_per_task": 2}, machine, 0) == EqualNodeShares(5, (2, 200, 0), True)
 
 
 PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
@@ -393,10 +403,10 @@ PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
             {"ntasks": 4, "max_nodes": 4},
             0,
             None,
-            SplitChoices(EqualSplit(1, (4, 400, 0), True), EqualSplit(4, TASK, True)),
+            JobSplitChoices(EqualNodeShares(1, (4, 400, 0), True), EqualNodeShares(4, TASK, True)),
         ),
-        (PRIME, 0, None, SplitChoices(None, EqualSplit(17, TASK, True))),
-        (PRIME, 3, 4, SplitChoices(None, EqualSplit(17, TASK, True))),
+        (PRIME, 0, None, JobSplitChoices(None, EqualNodeShares(17, TASK, True))),
+        (PRIME, 3, 4, JobSplitChoices(None, EqualNodeShares(17, TASK, True))),
         (PRIME, 0, 3, "more nodes than its partition allows"),
         (PRIME, 4, None, "no 17 node"),
         ({**PRIME, "memory_per_node": 10}, 0, None, "no 17 node"),
@@ -406,10 +416,10 @@ PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
     ],
 )
 def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_too_large(
-    facts: dict[str, Any], least: int, most: int | None, expected: SplitChoices | str
+    facts: dict[str, Any], least: int, most: int | None, expected: JobSplitChoices | str
 ) -> None:
     if isinstance(expected, str):
-        with pytest.raises(NeverFits, match=expected):
+        with pytest.raises(JobNeverFits, match=expected):
             parts_asked(asked(**facts), a_machine(), 0, least, most)
     else:
         assert parts_asked(asked(**facts), a_machine(), 0, least, most) == expected

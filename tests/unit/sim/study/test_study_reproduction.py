@@ -6,12 +6,12 @@ import json
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import Failed
+from cpsched_sim.experiments.runner import TaskFailure
 from cpsched_sim.study.campaign import read_campaign
 from cpsched_sim.study.case_runner import run_cases
-from cpsched_sim.study.result_store import ResultStore, encoded
+from cpsched_sim.study.result_store import StudyResultStore, encoded
 from cpsched_sim.study.study_output import write_all
-from cpsched_sim.study.study_verification import verify
+from cpsched_sim.study.study_reproduction import verify
 from tests.unit.sim.study.studies import written
 from tests.unit.sim.study.test_case_runner import Here
 
@@ -20,7 +20,7 @@ from tests.unit.sim.study.test_case_runner import Here
 def study(tmp_path):
     """The path of a study that was run, and its folder of results."""
     path = written(tmp_path)
-    write_all(run_cases(read_campaign(path), ResultStore(tmp_path / "out"), Here()))
+    write_all(run_cases(read_campaign(path), StudyResultStore(tmp_path / "out"), Here()))
     return path, tmp_path / "out"
 
 
@@ -117,7 +117,7 @@ def test_another_seed_is_another_sample_and_the_same_seed_the_same(study):
 def test_what_ends_by_the_clock_or_has_no_figures_is_not_decided_again(tmp_path):
     windows = ["whole", {"days": 1, "from_day": 9}]
     path = written(tmp_path, grids=[{"traces": ["four"], "dispatchers": ["pcp20", "easy"], "windows": windows}])
-    write_all(run_cases(read_campaign(path), ResultStore(tmp_path / "out"), Here()))
+    write_all(run_cases(read_campaign(path), StudyResultStore(tmp_path / "out"), Here()))
     found = checked(path, tmp_path / "out")
     assert (found.read, found.by_clock, found.decided, found.differs) == (4, 1, 1, [])
 
@@ -128,7 +128,7 @@ def test_a_case_that_dies_when_it_is_decided_again_differs(study):
     def dying(work, tasks, heard, looked, limit_s):
         for at in tasks:
             heard(at, 0.5)
-            heard(at, Failed.died(-9))
+            heard(at, TaskFailure.died(-9))
 
     found = verify(read_campaign(path), out, dying, 1)
     assert (found.decided, found.same) == (1, 0)

@@ -28,9 +28,9 @@ from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems import accounting_peaks, system_draft
 from cpsched_sim.systems.system_file import System, SystemFile, load_system, named_system
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.traces.trace_record import NodeRequest, ResourceRequest, TraceRecord
-from cpsched_sim.whatif.job_history import RecordedHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licences import Amounts, Licences, Totals, licences_told, too_many
+from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
+from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
+from cpsched_sim.whatif.licences import Amounts, Totals, WindowLicences, licences_told, too_many
 from cpsched_sim.whatif.runaway_jobs import runaways
 
 DAY_S, HOUR_S = 86_400, 3_600
@@ -50,7 +50,7 @@ _OUTAGES = 10**18
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class WindowOptions:
     """A period as texts: dates with or without times, and a number of days before the end."""
 
     from_: str = ""
@@ -68,7 +68,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class NodeTypeOutage:
     """A period in which a node of a kind was unavailable; seconds since 1970."""
 
     kind: str
@@ -103,7 +103,7 @@ class WhatIfWindow:
     left_out: Mapping[str, int]
     """Number of jobs that are not replayed, by reason."""
     notes: tuple[str, ...]
-    licences: Licences = field(default_factory=Licences)
+    licences: WindowLicences = field(default_factory=WindowLicences)
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -120,7 +120,7 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name) if name else UTC
 
 
-def system_of(history: RecordedHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
+def system_of(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
     """Return the given system, or else the file's, and the source of a guess ("" without one)."""
     if system is not None:
         return load_system(system), ""
@@ -139,13 +139,13 @@ def system_of(history: RecordedHistory, system: str | None, name: str) -> tuple[
 
 
 def window_of(
-    history: RecordedHistory,
+    history: AccountingHistory,
     system: SystemFile,
-    span: Span,
+    span: WindowOptions,
     guessed: str = "",
     zone: str = "",
     site: SitePolicy | None = None,
-    outages: Sequence[Outage] = (),
+    outages: Sequence[NodeTypeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
     """Cut a window from a history on a system. `totals` are the known numbers of licences.
@@ -195,7 +195,7 @@ def window_of(
     for number, outage in enumerate(outages):
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
-            ask = NodeRequest(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
+            ask = UnitsRequest(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
             job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
             drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
     left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
@@ -224,7 +224,7 @@ def window_of(
     return WhatIfWindow(
         quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
-        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), Licences.of(licences, totals),
+        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), WindowLicences.of(licences, totals),
     )  # fmt: skip
 
 
@@ -265,12 +265,12 @@ def _placed(
 # ------------------------------------------------------------------------------------------ from when to when
 
 
-def _ends(history: RecordedHistory) -> tuple[int, int]:
+def _ends(history: AccountingHistory) -> tuple[int, int]:
     arrivals = [record.submit_s for record in history.ran]
     return min(arrivals), max(arrivals)
 
 
-def _span(history: RecordedHistory, span: Span, zone: str) -> tuple[int, int, list[str]]:
+def _span(history: AccountingHistory, span: WindowOptions, zone: str) -> tuple[int, int, list[str]]:
     """Return the window's first second, the one after its last, and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
     to_s = _moment(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
@@ -295,7 +295,7 @@ def _span(history: RecordedHistory, span: Span, zone: str) -> tuple[int, int, li
     return from_s, to_s, notes
 
 
-def _moment(text: str, option: str, history: RecordedHistory, zone: str) -> int:
+def _moment(text: str, option: str, history: AccountingHistory, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -304,7 +304,7 @@ def _moment(text: str, option: str, history: RecordedHistory, zone: str) -> int:
     return int(moment.timestamp()) - history.epoch_s
 
 
-def _shown(history: RecordedHistory, at_s: int, zone: str) -> str:
+def _shown(history: AccountingHistory, at_s: int, zone: str) -> str:
     return f"{datetime.fromtimestamp(at_s + history.epoch_s, _zone(zone)):%Y-%m-%d %H:%M}"
 
 
