@@ -13,7 +13,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 # ------------------------------------------------------------------------------------------------------------- times
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration with its two largest units: `45 s`, `12 min 30 s`, `2 h 05 min`, `3 d 4 h`."""
     whole = round(abs(seconds))
     sign = "-" if seconds < 0 < whole else ""
@@ -27,53 +27,53 @@ def span(seconds: float) -> str:
     return f"{sign}{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S} h"
 
 
-def milliseconds(seconds: float) -> str:
+def format_milliseconds(seconds: float) -> str:
     """Format seconds as `1.2 ms`."""
     return f"{1e3 * seconds:,.1f} ms"
 
 
-def clock(unix_s: float) -> str:
+def format_unix_time(unix_s: float) -> str:
     """Format Unix time as date and time in UTC, without the zone: `2026-11-25 16:53:28`."""
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def instant(cluster_s: int) -> str:
+def format_cluster_time(cluster_s: int) -> str:
     """Format a second of the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` if simulated."""
     if cluster_s >= UNIX_TIME_S:
-        return f"{clock(cluster_s)} UTC"
+        return f"{format_unix_time(cluster_s)} UTC"
     days, rest = divmod(abs(cluster_s), _DAY_S)
     sign = "-" if cluster_s < 0 else ""
     return f"{sign}day {days}, {rest // _HOUR_S:02d}:{rest % _HOUR_S // _MINUTE_S:02d}:{rest % _MINUTE_S:02d}"
 
 
-def from_now(at_s: int, now_s: int) -> str:
+def format_relative_time(at_s: int, now_s: int) -> str:
     """Format an instant relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
     ahead_s = at_s - now_s
-    return f"{span(-ahead_s)} ago" if ahead_s < 0 else to_come(at_s, now_s)
+    return f"{format_duration(-ahead_s)} ago" if ahead_s < 0 else format_planned_time(at_s, now_s)
 
 
-def to_come(at_s: int, now_s: int) -> str:
+def format_planned_time(at_s: int, now_s: int) -> str:
     """Format a planned instant relative to now: `in 5 min`; `now` if it has passed, because plans can be outdated."""
-    return f"in {time_left(at_s, now_s)}" if at_s > now_s else "now"
+    return f"in {format_time_left(at_s, now_s)}" if at_s > now_s else "now"
 
 
-def time_left(at_s: int, now_s: int) -> str:
+def format_time_left(at_s: int, now_s: int) -> str:
     """Format the time to a planned instant as the end of a range: `5 min`; `now` if it has passed."""
-    return span(at_s - now_s) if at_s > now_s else "now"
+    return format_duration(at_s - now_s) if at_s > now_s else "now"
 
 
-def change(expected_s: int | None, first_s: int | None) -> str:
+def format_start_change(expected_s: int | None, first_s: int | None) -> str:
     """Format the change of an expected start since the first plan: `5 min later`; empty if unchanged."""
     if expected_s is None or first_s is None or expected_s == first_s:
         return ""
     moved_s = expected_s - first_s
-    return f"{span(abs(moved_s))} {'later' if moved_s > 0 else 'earlier'}"
+    return f"{format_duration(abs(moved_s))} {'later' if moved_s > 0 else 'earlier'}"
 
 
 # ---------------------------------------------------------------------------------------------- amounts of resources
 
 
-def amount(resource: str, value: int) -> str:
+def format_amount(resource: str, value: int) -> str:
     """Format an amount of a resource: memory in GiB, all others as a number."""
     mib = _mib(resource)
     if mib is None:
@@ -85,7 +85,7 @@ def amount(resource: str, value: int) -> str:
     return f"{gib:,.0f} GiB" if gib >= 100 or gib == int(gib) else f"{gib:,.1f} GiB"
 
 
-def resource(name: str, number: int = 2) -> str:
+def resource_label(name: str, number: int = 2) -> str:
     """Return the name of a resource as shown beside a number: `memory_mib` is memory, `gpu:a100` are GPUs (a100)."""
     if _mib(name) is not None:
         return "memory"
@@ -95,9 +95,9 @@ def resource(name: str, number: int = 2) -> str:
     return f"{words} ({model})" if model else words
 
 
-def quantity(name: str, number: int) -> str:
+def format_quantity(name: str, number: int) -> str:
     """Format an amount with its resource: `256 cores`, `1 GPU`, `12 GiB`."""
-    return amount(name, number) if _mib(name) is not None else f"{number:,} {resource(name, number)}"
+    return format_amount(name, number) if _mib(name) is not None else f"{number:,} {resource_label(name, number)}"
 
 
 def _mib(resource: str) -> int | None:
@@ -107,12 +107,12 @@ def _mib(resource: str) -> int | None:
 # ---------------------------------------------------------------------------------------------------------- numbers
 
 
-def many(number: int, one: str, more: str = "") -> str:
+def format_count(number: int, one: str, more: str = "") -> str:
     """Format a number with its noun: `1 node`, `1,608 nodes`; `more` is an irregular plural."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
-def ordinal(number: int) -> str:
+def format_ordinal(number: int) -> str:
     """Format an ordinal: `first`, `2nd`, `1,608th`."""
     if number == 1:
         return "first"
@@ -120,17 +120,17 @@ def ordinal(number: int) -> str:
     return f"{number:,}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def percent(share: float | None, digits: int = 0) -> str:
+def format_percent(share: float | None, digits: int = 0) -> str:
     """Format a share as `12 %`; empty for None."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def figure(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a value with five digits: `92.688`, `15,694`, `1,060,430`."""
     return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
-def short(value: float | None) -> str:
+def format_short_number(value: float | None) -> str:
     """Format a value with three digits, for narrow columns: 132k, 16.8k, 0.686; `-` for None."""
     if value is None:
         return "-"
@@ -140,23 +140,23 @@ def short(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def measured(value: float | None, unit: str) -> str:
+def format_with_unit(value: float | None, unit: str) -> str:
     """Format a value with its unit: seconds as a time span, percentages with one decimal; `-` for None."""
     if value is None:
         return "-"
     if unit == "s":
-        return span(value)
+        return format_duration(value)
     return f"{value:.1f} %" if unit == "%" else f"{value:,.4g}"
 
 
-def signed(value: float | None, unit: str) -> str:
+def format_difference(value: float | None, unit: str) -> str:
     """Format a difference with its sign; without a sign if it rounds to zero."""
     if value is None:
         return "-"
-    size = measured(abs(value), unit)
-    return size if size == measured(0.0, unit) else ("+" if value > 0 else "-") + size
+    size = format_with_unit(abs(value), unit)
+    return size if size == format_with_unit(0.0, unit) else ("+" if value > 0 else "-") + size
 
 
-def signed_range(ends: Sequence[float] | None, unit: str) -> str:
+def format_difference_range(ends: Sequence[float] | None, unit: str) -> str:
     """Format an interval of differences: `-2 min to +3 min`; `none` for None."""
-    return "none" if ends is None else f"{signed(ends[0], unit)} to {signed(ends[1], unit)}"
+    return "none" if ends is None else f"{format_difference(ends[0], unit)} to {format_difference(ends[1], unit)}"

@@ -135,12 +135,12 @@ class Goal:
         total = sum(self.weights.values())
         return math.exp(sum(weight * math.log(ratios[name]) for name, weight in self.weights.items()) / total)
 
-    def broken(self, ratios: Mapping[str, float]) -> dict[str, float]:
+    def exceeded_limits(self, ratios: Mapping[str, float]) -> dict[str, float]:
         """Return the metrics beyond their limits, in percent of the baseline."""
         return {name: 100 * ratios[name] for name, most in self.limits.items() if ratios[name] > most / 100 + 1e-9}
 
 
-def ratios(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
+def ratios_to_baseline(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
     """Return each metric divided by the baseline's; arrays element by element."""
     return {
         name: (figures[name] + _LEAST.get(name, 0.0)) / (baseline[name] + _LEAST.get(name, 0.0))

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from cpsched.former_names import former_name
+from cpsched.former_names import resolve_former_name
 
 _VERSION = "__version__"
 
@@ -25,7 +25,7 @@ def lazy_attributes(
         if name == _VERSION:
             package[name] = version("cpsched")
             return package[name]
-        present = former_name(package["__name__"], name)
+        present = resolve_former_name(package["__name__"], name)
         if name not in home_of and present is not None and present in home_of:
             warnings.warn(f"{package['__name__']}.{name} is now {present}", DeprecationWarning, stacklevel=2)
             name = present

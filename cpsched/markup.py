@@ -19,24 +19,24 @@ class Markup(str):
         return self
 
 
-def safe(value: object) -> str:
+def escape_markup(value: object) -> str:
     """Return a value as markup: texts are escaped, floats have at most one decimal."""
     if isinstance(value, Markup):
         return value
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
 
 
-def tag(name: str, /, *children: object, **attributes: object) -> Markup:
+def make_element(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element, such as `tag("a", "x < y", href="?a&b")`.
 
     In attribute names an underscore becomes a hyphen, and a trailing one is dropped (`class_`). None omits the
     attribute.
     """
     given = "".join(
-        f' {each.rstrip("_").replace("_", "-")}="{safe(value)}"'
+        f' {each.rstrip("_").replace("_", "-")}="{escape_markup(value)}"'
         for each, value in attributes.items()
         if value is not None
     )
     if not children and name in _EMPTY:
         return Markup(f"<{name}{given}/>")
-    return Markup(f"<{name}{given}>{''.join(map(safe, children))}</{name}>")
+    return Markup(f"<{name}{given}>{''.join(map(escape_markup, children))}</{name}>")

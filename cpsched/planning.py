@@ -29,12 +29,12 @@ from cpsched.kernels.scheduling_state import (
     TO_ITS_END,
     ListSchedulerParameters,
     SchedulingState,
+    copy_planned_starts,
+    copy_starts,
     machine_handle,
     new_plan_result,
     new_plan_workspace,
     no_node_classes,
-    planned,
-    starts_of,
 )
 from cpsched.model import (
     NEVER,
@@ -242,11 +242,11 @@ def plan_with(
     site = carried if isinstance(carried, SchedulingState) else scheduling_state_of(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
     count = schedule(site, scheme.method(whole), positions)
-    starts = Starts(*starts_of(site.draft), True) if count else NO_STARTS
+    starts = Starts(*copy_starts(site.draft), True) if count else NO_STARTS
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
     if not whole:
         return Decision(starts, cost)
-    plan_s = planned(site.draft, n)
+    plan_s = copy_planned_starts(site.draft, n)
     return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
 
@@ -261,7 +261,7 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     site = scheduling_state_of(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
     schedule(site, list_scheduler_of(EVERY, None).method(True), positions)
-    return planned(site.draft, n)
+    return copy_planned_starts(site.draft, n)
 
 
 class WillRunEstimator:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from cpsched.errors import RAISED, PluginLoadError, describe_exception, did_you_mean, exception_message
-from cpsched.former_names import present_words
+from cpsched.former_names import resolve_former_path
 from cpsched.traceback_origin import plugin_source_location
 
 
@@ -43,7 +43,7 @@ def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
 
 def load_attribute(kind: str, words: str) -> Any:
     """Return what "package.module:attribute" or "package.module" names; raise `PluginLoadError` for any failure."""
-    module_name, _, path = present_words(words).partition(":")
+    module_name, _, path = resolve_former_path(words).partition(":")
     module = _imported(kind, words, module_name.strip())
     thing: Any = module
     for name in path.strip().split(".") if path else ():

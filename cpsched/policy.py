@@ -40,7 +40,7 @@ class Policy:
     >>> cluster = Cluster.of([[4], [4]], ["cores"])
     >>> queue = (Job(1, 0, 60, Request(2, (4,))), Job(2, 0, 60, Request(1, (4,))))
     >>> policy = Policy(WalltimePredictor(), EasyDispatcher())
-    >>> snapshot = policy.estimated(ClusterState(now_s=0, cluster=cluster, free=cluster.capacity, queue=queue))
+    >>> snapshot = policy.add_estimates(ClusterState(now_s=0, cluster=cluster, free=cluster.capacity, queue=queue))
     >>> decision = policy.decide(snapshot)
     >>> decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
     ({1: ((0, 1), (1, 1))}, {1: 0, 2: 60})
@@ -93,12 +93,12 @@ class Policy:
         if not isinstance(waits, Mapping) or not all(type(wait) is Wait for wait in waits.values()):
             raise self._fault("waits must be Wait by job id")
 
-    def become(self, other: Policy) -> None:
+    def replace_with(self, other: Policy) -> None:
         """Take over predictor, dispatcher and overrun rule of `other`; drop all estimates."""
         self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
         self._estimates = {}
 
-    def estimated(self, scene: ClusterState) -> Snapshot:
+    def add_estimates(self, scene: ClusterState) -> Snapshot:
         """Return the snapshot of `scene`, with an estimate for every job; `scene` is not changed."""
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)

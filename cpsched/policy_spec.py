@@ -120,7 +120,7 @@ class PolicySpec:
 
     def overrun_with(self, dispatcher: Dispatcher) -> Overrun:
         """Return the effective overrun rule: `overrun`, or the dispatcher's own if None. Raise `InvalidValue`."""
-        return dispatcher.overrun if self.overrun is None else overrun_of(self.overrun)
+        return dispatcher.overrun if self.overrun is None else parse_overrun(self.overrun)
 
 
 def setting_names(listing: Registration) -> set[str]:
@@ -128,6 +128,6 @@ def setting_names(listing: Registration) -> set[str]:
     return {parameter.name for parameter in listing.parameters()}
 
 
-def overrun_of(text: str) -> Overrun:
+def parse_overrun(text: str) -> Overrun:
     """Return the overrun rule of that name; raise `InvalidValue`."""
     return cast(Overrun, Parameter(OVERRUN, Overrun, None).parse(text))

@@ -51,7 +51,7 @@ class Registry(Generic[T]):
     packages: tuple[str, ...]
     more: tuple[Registration, ...] = ()
 
-    def with_(self, *more: Registration) -> Registry[T]:
+    def extended_with(self, *more: Registration) -> Registry[T]:
         """Return a copy with `more` registrations added."""
         return replace(self, more=(*self.more, *more))
 
@@ -63,19 +63,19 @@ class Registry(Generic[T]):
                     yield from getattr(import_module(f"{package}.{module.name}"), "LISTED", ())
         yield from self.more
 
-    def offered(self) -> tuple[PluginEntryPoint, ...]:
+    def plugins(self) -> tuple[PluginEntryPoint, ...]:
         """Return the entry points of installed packages, without loading them."""
         return plugin_discovery.discover_plugins(self.group)
 
     def names(self) -> list[str]:
         """Return all names of built-ins and plug-ins, sorted."""
-        return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.offered())})
+        return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.plugins())})
 
-    def all(self) -> Iterator[Registration | BrokenPlugin]:
+    def iterate_registrations(self) -> Iterator[Registration | BrokenPlugin]:
         """Yield all registrations with plug-ins loaded; a broken plug-in is yielded as `BrokenPlugin`."""
         own = list(self.builtins())
         yield from own
-        for plugin in self.offered():
+        for plugin in self.plugins():
             try:
                 listing = self._of_plugin(plugin, {listing.name for listing in own})
                 listing.parameters()
@@ -95,7 +95,7 @@ class Registry(Generic[T]):
         for listing in self.builtins():
             if listing.name == words:
                 return listing
-        for plugin in self.offered():
+        for plugin in self.plugins():
             if plugin.name == words:
                 return self._of_plugin(plugin, ())
         raise UnknownName(self.kind, words, self.names())
@@ -131,9 +131,9 @@ class Registry(Generic[T]):
             raise PluginLoadError(
                 self.kind, words, f"cannot be built: {describe_exception(error)}", plugin_source_location(error)
             ) from error
-        return self.checked(made, words)
+        return self.require_valid(made, words)
 
-    def checked(self, thing: object, words: str) -> T:
+    def require_valid(self, thing: object, words: str) -> T:
         """Return `thing` if it derives from `base`; raise `InvalidValue` otherwise."""
         if not isinstance(thing, self.base):
             made = f"builds a {type(thing).__name__}, which does not derive from {self._base()}"
@@ -143,7 +143,7 @@ class Registry(Generic[T]):
     def _of_plugin(self, plugin: PluginEntryPoint, taken: Collection[str]) -> Registration:
         if plugin.name in taken:
             raise self._unloadable(plugin, "this name belongs to a built-in; rename the entry point")
-        rivals = [other.origin for other in self.offered() if other.name == plugin.name and other != plugin]
+        rivals = [other.origin for other in self.plugins() if other.name == plugin.name and other != plugin]
         if rivals:
             raise self._unloadable(plugin, f"{' and '.join(rivals)} declares the same name; uninstall one of them")
         try:

@@ -91,7 +91,7 @@ class RunTimeModel:
         self.ended += 1
         self._found.clear()
 
-    def of_user(self, job: Job) -> Weighed:
+    def weigh_user_history(self, job: Job) -> Weighed:
         """Return (share, weight) of the user's ended jobs for `job`, newest first."""
         return [
             (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.similarity(job))
@@ -102,7 +102,7 @@ class RunTimeModel:
         """Return the shares of the walltime that `job` may run, ascending, and their probabilities: float64[A] each."""
         key = (job.user, job.walltime_s, job.request.units, job.name)
         if key not in self._found:
-            weighed = np.array([*self._atoms, *self.of_user(job)])
+            weighed = np.array([*self._atoms, *self.weigh_user_history(job)])
             weighed = weighed[np.argsort(weighed[:, 0], kind="stable")]
             self._found[key] = (weighed[:, 0], weighed[:, 1] / weighed[:, 1].sum())
         return self._found[key]
@@ -162,7 +162,7 @@ class MeanWalltimeShares:
             if len(self.users) > MOST_USERS:
                 del self.users[next(iter(self.users))]
 
-    def of(self, user: str) -> float:
+    def mean_run_share(self, user: str) -> float:
         """Return the expected run time / walltime of a job of `user`, above 0, at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0

@@ -42,7 +42,7 @@ def wait_reasons_of(
     planned start, else `unplanned` if other jobs have one, else `PRIORITY`.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
-    free = free_after(snapshot, starts)
+    free = free_after_starts(snapshot, starts)
     ends = _ends(snapshot, plan_s)
     starting = tuple(table.jobs[slot].id for slot in starts.slots[:MOST_NAMED].tolist())
     pairs = [p for p in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True) if p[0] not in started]
@@ -79,7 +79,7 @@ def _asked(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def free_after(snapshot: Snapshot, starts: Starts) -> IntArray:
+def free_after_starts(snapshot: Snapshot, starts: Starts) -> IntArray:
     """Return what is free after `starts`, int64[N, R]."""
     free = snapshot.free.copy()
     total_free = free.sum(axis=0)

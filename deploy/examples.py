@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from cpsched_bridge.adapters.pbs.pbs_options import Options as PbsOptions
-from cpsched_bridge.effective_config import as_yaml
+from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.settings import Section, Settings
 
 DEPLOY = Path(__file__).resolve().parent
@@ -46,7 +46,7 @@ def _lines(section: Section, indent: str = "") -> Iterator[str]:
             yield from _lines(value, f"{indent}  ")
         else:
             yield from _comment(_meaning(field), indent)
-            yield f"{indent}{name}: {as_yaml(plain[name]) or _EMPTY}"
+            yield f"{indent}{name}: {to_yaml(plain[name]) or _EMPTY}"
 
 
 def _meaning(field: FieldInfo) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from cpsched.feasibility import amounts_used
 from cpsched.jit.handles import Handle
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
-from cpsched_bridge.telemetry.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 
 def a_cluster(nodes: int = 4, cores: int = 4, memory: int | None = None, gpus: Sequence[int] = ()) -> Cluster:
@@ -68,4 +68,4 @@ def plain(handle: Handle) -> Any:
 
 def words(reason):
     """Return a reason as text, or None without one."""
-    return None if reason is None else text_of(reason)
+    return None if reason is None else format_reason(reason)

@@ -310,7 +310,7 @@ class FakePace:
     cycles: int = 1
     at_s: float = 0.0
     waited: list[float] = field(default_factory=list)
-    stopped: bool = False
+    is_stopped: bool = False
 
     def monotonic_s(self) -> float:
         return self.at_s

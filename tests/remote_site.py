@@ -33,7 +33,7 @@ from cpsched_bridge.ports import (
     StartOrder,
     SupportsBoost,
 )
-from cpsched_bridge.settings import load
+from cpsched_bridge.settings import load_settings
 
 _CALLS = frozenset(
     {
@@ -200,7 +200,7 @@ def connect(options: Options) -> RemoteBackend:
 
 def main() -> None:
     path = sys.argv[1]
-    options = load(Path(path)).adapter_options(Options, path)
+    options = load_settings(Path(path)).adapter_options(Options, path)
     serve(mock.connect(options), options.site_socket)
 
 

@@ -50,7 +50,7 @@ class ChildProcess:
         """The process id."""
         return self._process.pid
 
-    def alive(self, wait_s: float = 0.0) -> bool:
+    def is_alive(self, wait_s: float = 0.0) -> bool:
         """Whether the process runs, after at most `wait_s` seconds for it to end."""
         try:
             self._process.wait(wait_s)

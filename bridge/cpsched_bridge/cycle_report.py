@@ -142,11 +142,11 @@ class CycleReport:
     rival: Lease | None = None
     """The lease of another bridge that controls this cluster."""
 
-    def fail(self, kind: str, detail: str) -> None:
+    def record_failure(self, kind: str, detail: str) -> None:
         """Mark the cycle as failed by `kind`, and record the event."""
         self.result = kind
-        self.tell(kind, detail)
+        self.add_event(kind, detail)
 
-    def tell(self, kind: str, detail: str, job_id: int | None = None) -> None:
+    def add_event(self, kind: str, detail: str, job_id: int | None = None) -> None:
         """Record an event."""
         self.happenings.append(CycleEvent(kind, detail, job_id))

@@ -35,7 +35,7 @@ class EffectiveSetting:
     source: Source
 
     def __str__(self) -> str:
-        return f"{self.name}={as_yaml(self.value)} ({self.source})"
+        return f"{self.name}={to_yaml(self.value)} ({self.source})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class EffectiveConfig:
     rows: tuple[EffectiveSetting, ...] = ()
 
     @property
-    def deciding(self) -> tuple[EffectiveSetting, ...]:
+    def decision_settings(self) -> tuple[EffectiveSetting, ...]:
         """The settings that affect decisions, without the adapter's options, which may be secret."""
         return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
 
-    def in_words(self) -> str:
+    def to_text(self) -> str:
         """Return the settings that affect decisions, in one line."""
-        return "; ".join(map(str, self.deciding))
+        return "; ".join(map(str, self.decision_settings))
 
     def check(self) -> Check:
         """Return the policy as a line of `cpsched doctor`."""
@@ -61,14 +61,14 @@ class EffectiveConfig:
         return Check("policy", True, f"{self.policy}; fallback {fallback}; `cpsched config` shows every setting")
 
 
-def as_yaml(value: Json) -> str:
+def to_yaml(value: Json) -> str:
     """Return a value in the spelling of the settings file."""
     if value is None:
         return "null"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {as_yaml(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{name}: {to_yaml(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(as_yaml, value)) + "]"
+        return "[" + ", ".join(map(to_yaml, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -116,7 +116,7 @@ class _Part:
         yield EffectiveSetting(f"policy.{prefix}overrun", self.policy.overrun, source)
 
 
-def effective_config(
+def build_effective_config(
     settings: Settings,
     options: Section,
     can: Capabilities,
@@ -128,7 +128,7 @@ def effective_config(
 
     `said` is the policy as configured.
     """
-    first = _Part(said, with_adapter_defaults(said, can), policy, settings.policy.of_goal())
+    first = _Part(said, with_adapter_defaults(said, can), policy, settings.policy.goal_settings())
     second = None
     if fallback is not None:
         second = _Part(

@@ -128,7 +128,7 @@ class PendingJob:
     """The holder, if `hold` is `Hold.USER`."""
 
     @property
-    def held_by(self) -> PendingReason:
+    def holder_reason(self) -> PendingReason:
         """Who holds the job, if `hold` is `Hold.USER`."""
         until = self.job.ineligible if self.holder is Holder.CLUSTER else None
         return until or PendingReason(PendingCode.HELD_BY, (self.holder.value,))
@@ -260,7 +260,7 @@ class Observation:
     unusable: tuple[UnusableObject, ...] = ()
     cluster_name: str = ""
 
-    def names(self) -> dict[int, str]:
+    def job_names(self) -> dict[int, str]:
         """Return the names of jobs that users know by a name other than the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
@@ -505,7 +505,7 @@ class LoopClock(Protocol):
         ...
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the loop ends after this cycle."""
         ...
 

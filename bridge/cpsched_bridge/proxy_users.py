@@ -28,7 +28,7 @@ class ProxyUserRejected(Exception):
     """A request that does not identify its reader; the message states why."""
 
 
-def checked_header(name: str) -> str:
+def validate_header(name: str) -> str:
     """Return a header's name, or an empty text. Raise `ValueError` for a header that cannot name a user."""
     if name and _HEADER.fullmatch(name) is None:
         raise ValueError("must be the name of a header: letters, digits and -, such as X-Remote-User")
@@ -37,7 +37,7 @@ def checked_header(name: str) -> str:
     return name
 
 
-def network_of(text: str) -> Network:
+def parse_network(text: str) -> Network:
     """Return an address or a network. Raise `ValueError` for invalid text, and for the network of all addresses."""
     try:
         found = ip_network(text)
@@ -48,7 +48,7 @@ def network_of(text: str) -> Network:
     return found
 
 
-def checked_user(text: str) -> str:
+def validate_user(text: str) -> str:
     """Return a user name. Raise `ValueError` if invalid."""
     if _USER.fullmatch(text) is None:
         raise ValueError("must be a user name")
@@ -65,16 +65,16 @@ class ProxyUserIdentifier:
     """Users who see all jobs."""
 
     @property
-    def told_apart(self) -> bool:
+    def are_restricted(self) -> bool:
         """Whether readers see only their own jobs."""
         return bool(self.header)
 
-    def of(self, peer: str | None, said: Sequence[str]) -> str | None:
+    def identify_reader(self, peer: str | None, said: Sequence[str]) -> str | None:
         """Return the reader; None: a reader who sees all jobs. Raise `ProxyUserRejected`.
 
         `peer` is the address of the connection, `said` the values of all headers of that name.
         """
-        if not self.told_apart:
+        if not self.are_restricted:
             return None
         if not self._trusts(peer):
             raise ProxyUserRejected(

@@ -16,7 +16,7 @@ from cpsched.model import PowerCap
 from cpsched.model.overrun import Overrun
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.errors import InvalidSetting, SettingsError
-from cpsched_bridge.proxy_users import checked_header, checked_user, network_of
+from cpsched_bridge.proxy_users import parse_network, validate_header, validate_user
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.input.yaml_tree import YamlTree, plain_text, read_tree
 
@@ -125,7 +125,7 @@ class PowerCapSettings(Section):
             raise ValueError("cap_w and watts must be set together")
         return self
 
-    def cap(self) -> PowerCap | None:
+    def to_power_cap(self) -> PowerCap | None:
         """Return the cap, or None if none is set."""
         return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
@@ -181,17 +181,17 @@ class PolicySettings(Section):
             raise ValueError(str(error)) from error
         return value
 
-    def of_goal(self) -> dict[str, str]:
+    def goal_settings(self) -> dict[str, str]:
         """Return the dispatcher settings that the goal implies; empty without a goal."""
         return {} if self.goal is None else {"objective": Goal.of(self.goal).objective}
 
     @property
-    def falls_back(self) -> bool:
+    def has_fallback(self) -> bool:
         """Whether a fallback is configured."""
         return self.fallback != "none"
 
     @property
-    def apart(self) -> bool:
+    def is_isolated(self) -> bool:
         """Whether the dispatcher runs in its own process."""
         return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
@@ -199,12 +199,12 @@ class PolicySettings(Section):
         """Return the fallback's policy: no predictor and no learned state."""
         return PolicySpec(self.fallback, overrun=self.overrun)
 
-    def spec(self) -> PolicySpec:
+    def to_spec(self) -> PolicySpec:
         """Return the policy's specification, as built and recorded in the journal."""
         return PolicySpec(
             self.dispatcher,
             self.predictor,
-            {**self.of_goal(), **_as_texts(self.dispatcher_settings)},
+            {**self.goal_settings(), **_as_texts(self.dispatcher_settings)},
             _as_texts(self.predictor_settings),
             self.overrun,
         )
@@ -332,19 +332,19 @@ class StatusPageSettings(Section):
     @field_validator("user_header")
     @classmethod
     def _is_a_header(cls, value: str) -> str:
-        return checked_header(value)
+        return validate_header(value)
 
     @field_validator("trusted_proxies")
     @classmethod
     def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for each in value:
-            network_of(each)
+            parse_network(each)
         return value
 
     @field_validator("operators")
     @classmethod
     def _are_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(checked_user, value))
+        return tuple(map(validate_user, value))
 
 
 class JournalSettings(Section):
@@ -413,10 +413,10 @@ class Settings(Section):
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
 
-    def located(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
+    def locate_error(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
         """Add file and line to the error; `where` names the source of settings that come from no file."""
         tree = self._tree or YamlTree(Path(where), {}, None)
-        return SettingsError(str(tree.wrong(error.where, error.value, error.rule)))
+        return SettingsError(str(tree.make_error(error.where, error.value, error.rule)))
 
     @property
     def serves_page(self) -> bool:
@@ -430,7 +430,7 @@ class Settings(Section):
         return self.heartbeat if self.heartbeat is not None else self.state_dir / "heartbeat"
 
 
-def load(path: Path) -> Settings:
+def load_settings(path: Path) -> Settings:
     """Read a settings file. Raise `SettingsError` as `file:line: field: value: rule`.
 
     An empty file is an error: its defaults would mean a real Slurm cluster.
@@ -438,9 +438,9 @@ def load(path: Path) -> Settings:
     try:
         tree = read_tree(path)
         if tree.content is None:
-            raise tree.wrong((), "empty", "must name a setting, at least `adapter: slurm` or `adapter: mock`")
+            raise tree.make_error((), "empty", "must name a setting, at least `adapter: slurm` or `adapter: mock`")
         if not isinstance(tree.content, dict):
-            raise tree.wrong((), type(tree.content).__name__, "must be a mapping of settings")
+            raise tree.make_error((), type(tree.content).__name__, "must be a mapping of settings")
     except SimulationError as error:
         raise SettingsError(str(error)) from error
     try:
@@ -470,7 +470,7 @@ def _taken_out(tree: YamlTree) -> Iterator[str]:
         if (holder := _holder_of(tree, name)) is not None:
             above, _, last = name.rpartition(".")
             rule = f"is ignored: removed in version {setting.removed_in}; {setting.instead}"
-            yield str(tree.wrong(name.split("."), plain_text(holder.pop(last)), rule))
+            yield str(tree.make_error(name.split("."), plain_text(holder.pop(last)), rule))
             if above and not holder and above not in Settings.model_fields:
                 del tree.content[above]
 
@@ -486,26 +486,26 @@ def _renamed(tree: YamlTree) -> Iterator[str]:
         if name == setting.new and word == value:
             continue
         if name != setting.new and _holder_of(tree, setting.new) is not None:
-            raise tree.wrong(
+            raise tree.make_error(
                 old,
                 plain_text(value),
                 f"must not be set together with {setting.new}, its name since {setting.renamed_in}",
             )
         write = setting.new if isinstance(word, dict | list) else f"{setting.new}: {word}"
-        yield str(tree.wrong(old, plain_text(value), f"is renamed since {setting.renamed_in}: write `{write}`"))
+        yield str(tree.make_error(old, plain_text(value), f"is renamed since {setting.renamed_in}: write `{write}`"))
         holder[last] = word
         if name != setting.new:
             tree.move(old, new)
 
 
-def parse(model: type[S], content: dict[str, Any], where: str) -> S:
+def parse_section(model: type[S], content: dict[str, Any], where: str) -> S:
     """Validate `content` that comes from no settings file. Raise `SettingsError`."""
     return _parsed(YamlTree(Path(where), content), model)
 
 
 def _parsed(tree: YamlTree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:
     try:
-        return tree.as_model(model, at, content)
+        return tree.to_model(model, at, content)
     except SimulationError as error:
         raise SettingsError(str(error)) from error
 

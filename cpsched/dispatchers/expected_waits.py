@@ -30,7 +30,7 @@ class ExpectedQueueWaits:
         """Whether `learn` has an effect."""
         return self.given_s is None
 
-    def of(self, queue: str) -> float:
+    def expected_wait_s(self, queue: str) -> float:
         """Return the expected wait in seconds, at least 1."""
         if self.given_s is not None and queue in self.given_s:
             return max(1.0, self.given_s[queue])

@@ -52,7 +52,7 @@ class PriorityDispatcher(Dispatcher):
         """Return the queue positions, int64[Q], most urgent first."""
         table, queue = snapshot.table, snapshot.queue
         names = [table.jobs[slot].queue for slot in queue.tolist()]
-        expected_s = {name: self.expected_waits.of(name) for name in set(names)}
+        expected_s = {name: self.expected_waits.expected_wait_s(name) for name in set(names)}
         waits = snapshot.now_s - table.submit_s[queue]
         urgency = waits / np.array([expected_s[name] for name in names])
         demand = table.units[queue] * table.per_unit[queue, 0] * table.estimate_s[queue]

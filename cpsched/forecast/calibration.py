@@ -75,7 +75,7 @@ class StartTimeInterval:
         """Index of its horizon class, from 0."""
         return int(_horizons(np.array([self.median_s - self.issued_at_s]))[0])
 
-    def outcome(self, start_s: int) -> Outcome:
+    def classify_outcome(self, start_s: int) -> Outcome:
         """Return the outcome for a job that started at `start_s`."""
         return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
 
@@ -91,22 +91,22 @@ class IntervalCalibrator:
     _columns: tuple[FloatArray, FloatArray] | None = None
 
     @property
-    def known(self) -> Sequence[tuple[Features, float]]:
+    def past_errors(self) -> Sequence[tuple[Features, float]]:
         """Features of the recorded outcomes, with the logarithm of true to predicted wait; oldest first."""
         return list(self._known)
 
     @property
-    def below(self) -> list[float]:
+    def lower_quantiles(self) -> list[float]:
         """The quantile of the lower end, by horizon class."""
         return list(self._below)
 
     @property
-    def above(self) -> list[float]:
+    def upper_quantiles(self) -> list[float]:
         """The quantile of the upper end, by horizon class."""
         return list(self._above)
 
     @classmethod
-    def remembering(
+    def from_memory(
         cls, known: Sequence[tuple[Features, float]], below: Sequence[float], above: Sequence[float]
     ) -> IntervalCalibrator:
         """Restore a calibration from its state; raise `InvalidValue` for an impossible one."""
@@ -126,7 +126,7 @@ class IntervalCalibrator:
         """Raise `InvalidValue` unless the number of features matches."""
         require(len(features) == len(_UNLIKE), "features", features, f"must be {len(_UNLIKE)}")
 
-    def intervals(
+    def predict_intervals(
         self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
     ) -> list[StartTimeInterval]:
         """Return the interval of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled ones."""

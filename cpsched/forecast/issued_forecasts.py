@@ -40,6 +40,6 @@ class IssuedStartForecasts:
         while len(self.told) > self.most:
             del self.told[next(iter(self.told))]
 
-    def started(self, job: int) -> list[StartTimeInterval]:
+    def take_forecasts(self, job: int) -> list[StartTimeInterval]:
         """Remove a job that has started, and return its forecasts."""
         return self.told.pop(job, [])

@@ -33,7 +33,7 @@ def set_progress_callback(watcher: Watcher) -> None:
     _watcher = watcher
 
 
-def progress_callback() -> Watcher:
+def current_progress_callback() -> Watcher:
     """Return the active watcher."""
     return _watcher
 
@@ -47,7 +47,7 @@ _check: Callable[[], bool] = bool
 
 
 @contextmanager
-def cancellable_by(check: Callable[[], bool]) -> Iterator[None]:
+def cancel_compilation_if(check: Callable[[], bool]) -> Iterator[None]:
     """Within the block, raise `CompilationCancelled` from the compiler's next step on if `check` says so in its
     thread.
     """
@@ -99,7 +99,7 @@ class CompileProgress:
 _under_way: list[CompileProgress] = []
 
 
-def function_done(function: Callable[..., Any]) -> None:
+def on_function_compiled(function: Callable[..., Any]) -> None:
     """Note that a helper was compiled as a part of the kernels in progress."""
     for progress in _under_way:
         progress.done(function)
@@ -130,7 +130,7 @@ def is_compiling() -> bool:
 
 
 @contextmanager
-def compilation() -> Iterator[None]:
+def measure_compilation() -> Iterator[None]:
     """Measure the loading of a kernel. A kernel loaded meanwhile counts as a part of it."""
     global _spent, _opening
     if _clock is None or _opening:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
 from cpsched.gc_pause import gc_paused
-from cpsched.jit.compile_progress import CompileProgress, compilation, function_done, raise_if_cancelled
+from cpsched.jit.compile_progress import CompileProgress, measure_compilation, on_function_compiled, raise_if_cancelled
 from cpsched.jit.kernel_cache import KernelCache, called_functions, digest
 
 
@@ -70,16 +70,16 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
     def __new__(cls, function: Callable[..., Any]) -> CompiledKernel:
         """Create a kernel that is loaded at its first call."""
-        door: CompiledKernel = super().__new__(cls, lambda *arguments: door.opened()(*arguments))
+        door: CompiledKernel = super().__new__(cls, lambda *arguments: door.load_or_compile()(*arguments))
         return door
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func, self._within = function, CompiledSubroutine(function, makes_arrays=True)
 
-    def opened(self) -> Callable[..., Any]:
+    def load_or_compile(self) -> Callable[..., Any]:
         """Load or compile the function, once, and return it."""
-        with compilation():
+        with measure_compilation():
             return self._open()
 
     def _open(self) -> Callable[..., Any]:
@@ -117,7 +117,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
     progress = CompileProgress(function.__name__, functions)
     made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
     made._cache = KernelCache(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
-    with compilation(), cast(Any, global_compiler_lock), gc_paused(), progress:
+    with measure_compilation(), cast(Any, global_compiler_lock), gc_paused(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
@@ -146,4 +146,4 @@ class _Counted:
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Report that the helper was compiled."""
-        function_done(self._function)
+        on_function_compiled(self._function)

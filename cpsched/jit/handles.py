@@ -117,7 +117,7 @@ class Handle:
     def __setstate__(self, state: dict[str, Any]) -> None:
         Handle.__init__(self, **state)
 
-    def seen_as(self, named: dict[str, Any]) -> Self:
+    def view_with(self, named: dict[str, Any]) -> Self:
         """A view: to kernels the same handle; to Python some fields have other values, such as read-only arrays."""
         found = object.__new__(type(self))
         found.__dict__ |= self.__dict__ | named | {"_origin": self}

@@ -87,7 +87,7 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int)
 
 
 @subroutine
-def decode_placed(
+def decode_on_nodes(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
     """Plan the trial order on nodes; return its cost, `EXCEEDS_LIMIT` above `limit`.

@@ -15,7 +15,7 @@ from cpsched.model import NEVER
 
 
 @subroutine
-def decode_on_pool(
+def decode_on_processor_pool(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
     """Plan the trial order on a pool; return its cost, `EXCEEDS_LIMIT` above `limit`.

@@ -7,8 +7,8 @@ import numpy as np
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn, FixedReals, Reals
 from cpsched.kernels.class_ranges import write_starts
-from cpsched.kernels.decode_nodes import apply_plan_on_nodes, decode_placed, save_counters, undo_placements
-from cpsched.kernels.decode_processor_pool import apply_plan_on_pool, decode_on_pool
+from cpsched.kernels.decode_nodes import apply_plan_on_nodes, decode_on_nodes, save_counters, undo_placements
+from cpsched.kernels.decode_processor_pool import apply_plan_on_pool, decode_on_processor_pool
 from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_classes import hash64
 from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns, starts_now
@@ -31,8 +31,8 @@ from cpsched.kernels.search_state import (
     OrderSearchState,
     WaitCostParameters,
     accept_candidate,
+    allocate_profiles,
     make_room_for,
-    make_rows,
 )
 from cpsched.kernels.total_profile import open_totals
 from cpsched.model import NEVER, IntArray
@@ -95,7 +95,7 @@ def last_order(site: SchedulingState, search: OrderSearchState, found: Column) -
 
 
 @subroutine
-def candidate(site: SchedulingState, search: OrderSearchState, which: int) -> None:
+def load_candidate_order(site: SchedulingState, search: OrderSearchState, which: int) -> None:
     """Set the trial order to candidate `which`."""
     found = np.arange(site.queued)
     if which == LAST:
@@ -148,8 +148,8 @@ def decode(
     """Plan the trial order on a pool (`counted`) or on nodes; return its cost."""
     search.counts.decoded += 1
     if counted:
-        return decode_on_pool(site, search, objective, first, limit)
-    return decode_placed(site, search, objective, first, limit)
+        return decode_on_processor_pool(site, search, objective, first, limit)
+    return decode_on_nodes(site, search, objective, first, limit)
 
 
 @subroutine
@@ -194,7 +194,7 @@ def bounding_candidates(
     best, head_cost, bound_s = EXCEEDS_LIMIT, EXCEEDS_LIMIT, NEVER
     for which in (LAST, FIRST_COME):
         if is_tried(search, which):
-            candidate(site, search, which)
+            load_candidate_order(site, search, which)
             decode(site, search, objective, 0, EXCEEDS_LIMIT, counted)
             bound_s = min(bound_s, longest_wait(site, search))
             if which == LAST:
@@ -228,7 +228,7 @@ def best_candidate(
             break
         if not is_tried(search, which):
             continue
-        candidate(site, search, which)
+        load_candidate_order(site, search, which)
         behind = cost_of_tail(site, search, search.trial.order)
         cost = decode(site, search, objective, 0, best - behind, counted)
         if cost + behind < best:
@@ -317,7 +317,7 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
 
 
 @subroutine
-def remember(site: SchedulingState, search: OrderSearchState) -> None:
+def store_best_order(site: SchedulingState, search: OrderSearchState) -> None:
     """Store the best order as slots for the next round."""
     grow_columns(search.last, "slots", 0, search.able)
     for k in range(search.able):
@@ -351,7 +351,7 @@ def plan_all(
         hill_climb(site, search, objective, best_candidate(site, search, objective, counted), counted)
         apply_best_order(site, search, whole, counted)
         return
-    candidate(site, search, LAST)
+    load_candidate_order(site, search, LAST)
     for k in range(search.able):
         search.best.order[k] = search.trial.order[k]
     if whole:
@@ -361,7 +361,7 @@ def plan_all(
 
 
 @subroutine
-def search_counted(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
+def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
     """Decide a round on a pool; return its outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
@@ -369,14 +369,14 @@ def search_counted(site: SchedulingState, search: OrderSearchState, objective: W
             if search.queued.amount[i] != NEVER:
                 start_on_pool(site, i, search.queued.amount[i])
         return answer
-    make_rows(search, site.active + 2 * search.able + 4)
+    allocate_profiles(search, site.active + 2 * search.able + 4)
     search.rows.points[0] = profile_of(site, pool_free(site), search.rows.times[0], search.rows.level[0])
     plan_all(site, search, objective, answer, whole, True)
     return answer
 
 
 @subroutine
-def search_placed(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
+def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
     """Decide a round on nodes; return its outcome."""
     open_workspace(site, 2)
     site.trial.lasting = 0
@@ -413,14 +413,14 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
     site.draft.offsets[0] = 0
     open_search(site, search, objective, site_weight, counted)
     if counted:
-        answer = search_counted(site, search, objective, whole)
+        answer = search_on_pool(site, search, objective, whole)
         place_starts(site)
     else:
-        answer = search_placed(site, search, objective, whole)
+        answer = search_on_nodes(site, search, objective, whole)
     if answer == ALL_START:
         search.last.ordered = 0
     else:
-        remember(site, search)
+        store_best_order(site, search)
     return answer
 
 

@@ -106,7 +106,7 @@ def profile_of(site: SchedulingState, free: int, times: Column, level: Column) -
 
 
 @subroutine
-def greedy(site: SchedulingState, free: int, first: int) -> None:
+def start_fitting_jobs(site: SchedulingState, free: int, first: int) -> None:
     """Start each job that fits, from index `first` of the order on."""
     order, queue = site.draft.order, site.queue
     for i in range(first, site.queued):
@@ -293,7 +293,7 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
     # The method decides which jobs behind the blocked one start.
     if blocked < n and (available > 0 or method.whole):
         if method.reservations == GREEDY:
-            greedy(site, available, blocked)
+            start_fitting_jobs(site, available, blocked)
         elif method.reservations == 1:
             backfill = order[:0] if method.backfill == ARRIVAL else sorted_positions(method.backfill, site)
             backfill_easy(site, available, blocked, backfill)

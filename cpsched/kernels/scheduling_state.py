@@ -275,7 +275,7 @@ def new_plan_workspace(resources: int) -> PlanWorkspace:
 
 
 @kernel
-def starts_of(draft: PlanResult) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def copy_starts(draft: PlanResult) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return copies of slots, offsets, nodes and units of the starts."""
     n = draft.started
     last = draft.offsets[n]
@@ -283,13 +283,13 @@ def starts_of(draft: PlanResult) -> tuple[IntArray, IntArray, IntArray, IntArray
 
 
 @kernel
-def planned(draft: PlanResult, count: int) -> IntArray:
+def copy_planned_starts(draft: PlanResult, count: int) -> IntArray:
     """Return a copy of the planned starts of `count` queued jobs."""
     return draft.plan_s[:count].copy()
 
 
 @subroutine
-def resized(column: Column, used: int, room: int) -> IntArray:
+def resize_column(column: Column, used: int, room: int) -> IntArray:
     """Return `column` if it has `room` entries, else a longer copy.
 
     The copy has at least twice the length, and keeps the first `used` entries.
@@ -314,4 +314,4 @@ def grow_columns(held: GrowableColumn, used: int, room: int) -> None:
 
     Afterwards each column has `room` entries, of which the first `used` are unchanged. A short column at least doubles.
     """
-    held.column = resized(held.column, used, room)
+    held.column = resize_column(held.column, used, room)

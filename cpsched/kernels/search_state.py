@@ -254,7 +254,7 @@ def make_room_for_order(tried: CandidateQueueOrder, room: int) -> None:
 
 
 @subroutine
-def make_rows(search: OrderSearchState, points: int) -> None:
+def allocate_profiles(search: OrderSearchState, points: int) -> None:
     """Allocate two profiles before each job of the head, and after the last one.
 
     Each has `points` breakpoints.

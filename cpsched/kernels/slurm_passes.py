@@ -31,7 +31,7 @@ from cpsched.kernels.node_selection import select_nodes
 from cpsched.kernels.pool_list_scheduling import open_plan
 from cpsched.kernels.pool_profile import lower_bound
 from cpsched.kernels.queue_orders import PRIORITY, sorted_positions
-from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, resized
+from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, resize_column
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
@@ -185,7 +185,7 @@ def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None
 
 
 @subroutine
-def main_loop(
+def run_main_scheduler(
     site: SchedulingState,
     rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
@@ -250,13 +250,13 @@ def open_tally(
     tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
     tally.end_s = round_down(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
     tally.records, tally.noted, n = 1, 0, owners.most
-    tally.bounds = resized(tally.bounds, 0, 2 * site.queued + 2)
-    tally.returns = resized(tally.returns, 0, 2 * site.queued + 2)
-    tally.by_user, tally.by_partition = resized(tally.by_user, 0, n), resized(tally.by_partition, 0, n)
+    tally.bounds = resize_column(tally.bounds, 0, 2 * site.queued + 2)
+    tally.returns = resize_column(tally.returns, 0, 2 * site.queued + 2)
+    tally.by_user, tally.by_partition = resize_column(tally.by_user, 0, n), resize_column(tally.by_partition, 0, n)
     tally.by_user_partition, tally.by_association = (
-        resized(tally.by_user_partition, 0, n), resized(tally.by_association, 0, n),
+        resize_column(tally.by_user_partition, 0, n), resize_column(tally.by_association, 0, n),
     )  # fmt: skip
-    tally.reserved = resized(tally.reserved, 0, n)
+    tally.reserved = resize_column(tally.reserved, 0, n)
     for k in range(n):
         tally.by_user[k] = tally.by_partition[k] = tally.by_user_partition[k] = 0
         tally.by_association[k] = tally.reserved[k] = 0
@@ -692,10 +692,10 @@ def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounters) -> None:
     resize_class_columns(trial)
     groups, noted = trial.groups, tally.noted
     at, free, first, length = groups.at, groups.free, groups.first, groups.length
-    tally.kept_from = resized(tally.kept_from, noted, groups.count)
-    tally.kept_until = resized(tally.kept_until, noted, groups.count)
+    tally.kept_from = resize_column(tally.kept_from, noted, groups.count)
+    tally.kept_until = resize_column(tally.kept_until, noted, groups.count)
     tally.keeping = tally.keeping if noted else 0
-    tally.keeps = resized(tally.keeps, tally.keeping, groups.count)
+    tally.keeps = resize_column(tally.keeps, tally.keeping, groups.count)
     kept_from, kept_until = tally.kept_from, tally.kept_until
     for g in range(noted, groups.count):
         kept_from[g], kept_until[g] = NEVER, OPEN_ENDED
@@ -713,7 +713,7 @@ def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounters) -> None:
 
 
 @subroutine
-def backfill(
+def run_backfill_pass(
     site: SchedulingState,
     rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
@@ -790,8 +790,8 @@ def plan_as_slurm(
     passes.main_cut = passes.backfill_cut = passes.backfilled = 0
     order = given.copy() if len(given) else sorted_positions(PRIORITY, site)
     if passes.main != NO_PASS:
-        main_loop(site, rules, owners, passes, order)
+        run_main_scheduler(site, rules, owners, passes, order)
     if passes.backfill or passes.whole:
-        backfill(site, rules, owners, passes, order)
+        run_backfill_pass(site, rules, owners, passes, order)
     write_starts(site)
     return draft.started

@@ -148,7 +148,7 @@ def start_entry(base: VirtualEasySchedule, e: int) -> None:
 
 
 @subroutine
-def end_of(base: VirtualEasySchedule, e: int, now_s: int) -> int:
+def expected_end_of_entry(base: VirtualEasySchedule, e: int, now_s: int) -> int:
     """Return when a running entry ends, as known at `now_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
@@ -208,7 +208,7 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
     kept = 0
     for i in range(base.active):
         e = base.running[i]
-        if end_of(base, e, now_s) > at_s:
+        if expected_end_of_entry(base, e, now_s) > at_s:
             base.running[kept] = e
             kept += 1
         else:
@@ -217,7 +217,7 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
 
 
 @subroutine
-def arrivals(base: VirtualEasySchedule, first_new: int) -> IntArray:
+def sort_arrivals(base: VirtualEasySchedule, first_new: int) -> IntArray:
     """Return the new entries by submission, without those that already run."""
     submit_s = base.submit_s[first_new : base.count]
     order, count = order_of(submit_s, submit_s), 0
@@ -231,7 +231,7 @@ def arrivals(base: VirtualEasySchedule, first_new: int) -> IntArray:
 @subroutine
 def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: int) -> None:
     """Advance the virtual schedule to `now_s`; entries from `first_new` on arrive."""
-    coming, arriving, at_s = arrivals(base, first_new), 0, base.now_s
+    coming, arriving, at_s = sort_arrivals(base, first_new), 0, base.now_s
     while at_s <= now_s:
         end_entries(base, at_s, now_s)
         while arriving < len(coming) and base.submit_s[coming[arriving]] <= at_s:
@@ -241,7 +241,7 @@ def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: i
             virtual_round(base, at_s)
         then = NEVER
         for i in range(base.active):
-            then = min(then, end_of(base, base.running[i], now_s))
+            then = min(then, expected_end_of_entry(base, base.running[i], now_s))
         if arriving < len(coming):
             then = min(then, base.submit_s[coming[arriving]])
         at_s = max(then, at_s + 1)
@@ -372,7 +372,7 @@ def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
     work, longest_s = 0.0, 0.0
     for i in range(base.active):
         e = base.running[i]
-        work += float(base.amount[e]) * (end_of(base, e, now_s) - now_s)
+        work += float(base.amount[e]) * (expected_end_of_entry(base, e, now_s) - now_s)
     for i in range(base.waiting):
         e = base.queue[i]
         longest_s = max(longest_s, now_s - base.submit_s[e] + work / max(1, base.pool))

@@ -83,7 +83,7 @@ class JobTable(Handle):
 
     def read_only(self) -> JobTable:
         """Return a table whose columns cannot be written to; kernels still see the original."""
-        return self.seen_as({name: read_only_view(getattr(self, name)) for name in COLUMNS})
+        return self.view_with({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
     def of(cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob] = ()) -> JobTable:

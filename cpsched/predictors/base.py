@@ -43,7 +43,7 @@ class Predictor(ABC):
     def fill(self, table: JobTable, slots: IntArray) -> None:
         """Write `table.estimate_s` (s) of `slots`; override it to predict whole columns at once."""
         for slot in slots.tolist():
-            table.estimate_s[slot] = whole_seconds(self.predict(table.jobs[slot]))
+            table.estimate_s[slot] = to_whole_seconds(self.predict(table.jobs[slot]))
 
     def learn(self, ended: EndedJob) -> None:
         """Learn from a job that ended."""
@@ -72,17 +72,17 @@ def set_learns_default(cls: type[Any], base: type[Any]) -> None:
 _NUMBERS = (int, float, np.integer, np.floating)
 
 
-def whole_seconds(answer: object) -> int:
+def to_whole_seconds(answer: object) -> int:
     """Return `answer` in whole seconds, rounded down; raise `InvalidValue` unless 1 <= answer < 2^53."""
     if isinstance(answer, _NUMBERS) and 1 <= answer < MOST_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
 
 
-def predicted_s(predictor: Predictor, job: Job) -> int:
+def predict_run_time_s(predictor: Predictor, job: Job) -> int:
     """Return the prediction for `job` in whole seconds; raise `PolicyError` if `predictor` fails."""
     try:
-        return whole_seconds(predictor.predict(job))
+        return to_whole_seconds(predictor.predict(job))
     except RAISED as error:
         raise policy_error_for("predictor", predictor, error) from error
 
@@ -113,7 +113,7 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
         estimate_s, walltime_s = table.estimate_s, table.walltime_s
         for slot in slots.tolist():
             if not 0 < estimate_s[slot] <= walltime_s[slot]:
-                estimate_s[slot] = min(whole_seconds(int(estimate_s[slot])), walltime_s[slot])
+                estimate_s[slot] = min(to_whole_seconds(int(estimate_s[slot])), walltime_s[slot])
     except RAISED as error:
         table.estimate_s[slots] = table.walltime_s[slots]
         raise policy_error_for("predictor", predictor, error) from error

@@ -28,7 +28,7 @@ class QuantilePredictor(Predictor):
 
     @override
     def predict(self, job: Job) -> int:
-        shares = [(self._site_share, PRIOR_WEIGHT), *self._run_times.of_user(job)]
+        shares = [(self._site_share, PRIOR_WEIGHT), *self._run_times.weigh_user_history(job)]
         return max(1, round(job.walltime_s * weighted_quantile(shares, self.quantile)))
 
     @override

@@ -134,7 +134,7 @@ class AssociationTree:
         return found
 
     @cached_property
-    def above(self) -> dict[str, str]:
+    def parent_by_account(self) -> dict[str, str]:
         """Account -> its parent account; empty for the root."""
         rows = self.associations
         return {row.account: rows[row.parent].account if row.parent >= 0 else "" for row in rows if not row.user}
@@ -144,7 +144,7 @@ class AssociationTree:
         """The largest priority of an association."""
         return max(row.priority for row in self.associations)
 
-    def account_of(self, user: str) -> str:
+    def default_account(self, user: str) -> str:
         """Return the default account of a user; empty for an unknown user."""
         return self._defaults.get(user, "")
 
@@ -153,7 +153,7 @@ class AssociationTree:
         known = self._of_users.get((account, user, partition))
         return self._of_users.get((account, user, "")) if known is None else known
 
-    def chain(self, at: int) -> tuple[int, ...]:
+    def association_chain(self, at: int) -> tuple[int, ...]:
         """Return an association and all its ancestors, up to the root."""
         found = [at]
         while (at := self.associations[at].parent) >= 0:
@@ -181,7 +181,7 @@ class SiteLimitPolicy:
         """The largest priority of a QOS."""
         return max((qos.priority for qos in self.qos.values()), default=0)
 
-    def qos_in_order(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
+    def qos_by_precedence(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
         """Return the one or two QOS whose limits apply to a job, in order of precedence."""
         of_job, of_partition = self.qos.get(job_qos), self.qos.get(self.partition_qos.get(partition, ""))
         order: Sequence[Qos | None] = (of_partition, of_job)

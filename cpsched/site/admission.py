@@ -19,7 +19,7 @@ import numpy as np
 from cpsched.feasibility import free_units_by_node, power_draw_w
 from cpsched.model import Decision, IntArray, Request, Snapshot, Starts
 from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimitChecks, LimitCheck
-from cpsched.wait_reasons import free_after
+from cpsched.wait_reasons import free_after_starts
 
 Decide = Callable[[Snapshot], Decision]
 POWER = "PowerCap"
@@ -37,7 +37,7 @@ class QueueLimitStatus:
     standings: Mapping[int, JobLimitChecks] = field(default_factory=dict)
     used: Sequence[int] = ()
 
-    def beside(self, coming: Sequence[int]) -> QueueLimitStatus:
+    def count_as_running(self, coming: Sequence[int]) -> QueueLimitStatus:
         """Return a copy with these pending jobs counted as running."""
         used = list(self.used)
         for job_id in coming:
@@ -92,7 +92,7 @@ def admit(
                 count_as_running(standing, now)
                 admitted.append(position)
                 continue
-            why = standing.barred or (check.says(now[check.counter]) if whole and check else "limit")
+            why = standing.barred or (check.describe(now[check.counter]) if whole and check else "limit")
             full[id(standing)] = why
         refused[position] = why
     admitted.sort()
@@ -224,7 +224,7 @@ def _extras(
     possible = admit(standings, now, waiting, whole=False).positions.tolist()
     if not possible:
         return []
-    free, fits = free_after(narrow, decision.starts), dict[Request, bool]()
+    free, fits = free_after_starts(narrow, decision.starts), dict[Request, bool]()
     found = []
     for at in possible:
         request = snapshot.table.jobs[int(snapshot.queue[at])].request

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpsched.errors import escape_controls
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.site.accounts import NOTHING, AccountingLimits, Association, Qos, SiteLimitPolicy, Tres
 from cpsched.site.limit_reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
 
@@ -45,7 +45,7 @@ class LimitCheck(NamedTuple):
     whose: str
     what: str
 
-    def says(self, used: int) -> str:
+    def describe(self, used: int) -> str:
         """Return the limit as text: name, owner, usage."""
         return f"{self.reason}: {used:,} of {self.limit:,} {self.what} of {self.whose} are in use" + (
             f", the job requests {self.amount:,}" if self.amount != 1 else ""
@@ -108,7 +108,7 @@ class JobLimitTable:
         )
 
     @property
-    def counters(self) -> int:
+    def counter_count(self) -> int:
         """Number of counters so far."""
         return len(self._counters)
 
@@ -121,13 +121,13 @@ class JobLimitTable:
             known = self._standings[job] = _Walk(self, job).standing()
         return known
 
-    def counter(self, key: object) -> int:
+    def counter_index(self, key: object) -> int:
         """Return the counter of `key`."""
         return self._counters.setdefault(key, len(self._counters))
 
     def usage(self, running: Iterable[JobLimitChecks]) -> list[int]:
         """Return the usage of every counter by running jobs; call it after `limits_of` for all jobs."""
-        used = [0] * self.counters
+        used = [0] * self.counter_count
         for standing in running:
             for counter, amount in standing.takes:
                 used[counter] += amount
@@ -152,12 +152,12 @@ class _Walk:
             self.limit_min = int(job.limit_min * qos.usage_factor)
 
     def standing(self) -> JobLimitChecks:
-        order = self.site.qos_in_order(self.job.qos, self.job.partition)
+        order = self.site.qos_by_precedence(self.job.qos, self.job.partition)
         for qos in order:
             self.of_qos(qos)
         factor = next((qos.limit_factor for qos in order if qos.limit_factor is not None), None)
         at = self.site.accounts.find(self.job.account, self.job.user, self.job.partition)
-        for place, index in enumerate(self.site.accounts.chain(at) if at is not None else ()):
+        for place, index in enumerate(self.site.accounts.association_chain(at) if at is not None else ()):
             self.of_association(index, self.site.accounts.associations[index], place == 0, factor)
         return JobLimitChecks(tuple(self.takes.items()), tuple(self.checks), self.barred)
 
@@ -233,7 +233,7 @@ class _Walk:
 
     def add(self, key: object, amount: int) -> int:
         """Return the counter of `key`, to which the job adds `amount`."""
-        counter = self.book.counter(key)
+        counter = self.book.counter_index(key)
         self.takes[counter] = amount
         return counter
 
@@ -288,14 +288,14 @@ class _Walk:
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
             self.bar(
-                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {many(limit, 'minute')} of {escape_controls(whose)} are used"  # noqa: E501
+                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {format_count(limit, 'minute')} of {escape_controls(whose)} are used"  # noqa: E501
             )
 
     def longest(self, owner: Owner, limit: int | None, whose: str) -> None:
         """Add a limit on the time limit of a job."""
         assert limit is not None
         if self.limit_min > limit:
-            asked = many(self.limit_min, "minute is", "minutes are")
+            asked = format_count(self.limit_min, "minute is", "minutes are")
             self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {escape_controls(whose)}")
 
     def each_job(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:

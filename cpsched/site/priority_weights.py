@@ -47,7 +47,7 @@ def site_factors(
     return factor
 
 
-def queue_factors(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
+def site_priority_multipliers(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
     """Return the factors of a snapshot's queue, see `site_factors`."""
     table, queue = snapshot.table, snapshot.queue
     return site_factors(table.tier[queue], table.priority[queue], site_weight, own)

@@ -52,7 +52,7 @@ def _keys_in_help(details: str) -> str:
 
 def _api() -> Iterator[str]:
     """Return a section for each path, then one for each value."""
-    found = api_v1.document()
+    found = api_v1.build_openapi_document()
     for path, methods in found["paths"].items():
         rows = [
             (code(each["name"]), "yes" if each["required"] else "no", each["description"])

@@ -21,7 +21,7 @@ def page() -> str:
             row.kind,
             unit_of(row.name),
             codes(row.labels),
-            row.series_at_most,
+            row.max_series,
             row.sentence,
             code(served_as(row, FORMER_NAMES.get(row.name, ""))),
         )

@@ -14,7 +14,7 @@ from rich.terminal_theme import MONOKAI
 
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import DemoLiveView, bridge_run, demo_policy, sites
+from cpsched_bridge.program.demo import DemoLiveView, demo_policy, make_clusters, run_bridge
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.telemetry import log_setup
 
@@ -36,18 +36,18 @@ class Photographer:
         if not report.starts or len(report.waiting) < MANY:
             return
         out = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-        out.print(self.view.picture((WIDTH, HEIGHT)))
+        out.print(self.view.render((WIDTH, HEIGHT)))
         self.svg = WEB_FONT.sub("", out.export_svg(title="cpsched demo", theme=MONOKAI, unique_id="demo"))
 
 
 def main() -> None:
     """Run the morning and write the picture."""
-    log_setup.set_up("text", level=40)
-    site, twin = sites(JOBS, SEED)
+    log_setup.configure_logging("text", level=40)
+    site, twin = make_clusters(JOBS, SEED)
     policy = demo_policy(PolicySettings().dispatcher, 0.02)
     view = DemoLiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")
     photographer = Photographer(view)
-    bridge_run(policy, site, EventDrivenClock(site), (view, photographer))
+    run_bridge(policy, site, EventDrivenClock(site), (view, photographer))
     TARGET.write_text(photographer.svg, encoding="utf-8")
     print("wrote", TARGET)
 

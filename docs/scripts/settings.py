@@ -9,7 +9,7 @@ from importlib import import_module
 
 from pydantic.fields import FieldInfo
 
-from cpsched_bridge.effective_config import as_yaml
+from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.settings import Section, Settings
 from docs.scripts.markdown import code, document, table, unit_of
 
@@ -74,4 +74,4 @@ def _spelled(annotation: object) -> str:
 
 def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
-    return as_yaml(list(value) if isinstance(value, tuple) else value) or '""'
+    return to_yaml(list(value) if isinstance(value, tuple) else value) or '""'

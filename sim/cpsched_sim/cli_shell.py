@@ -56,7 +56,7 @@ def as_json(error: Exception) -> dict[str, Any]:
     return {"error": {"kind": type(error).__name__, "message": quote_value(error, MESSAGE_CHARS), **where}}
 
 
-def reporting(first: Callable[[], object] | None = None) -> Callable[[F], F]:
+def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]:
     """Have a command report errors in one line instead of a traceback; `first` is done before the command.
 
     - A `CpschedError`: the `exit_code` of the exception, else 2.

@@ -9,13 +9,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cpsched.errors import CpschedError, UnknownName, require
-from cpsched.formatting import figure
+from cpsched.formatting import format_number
 from cpsched.metrics import METRICS, Metric, ScheduleData, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
 from cpsched.registry import PolicyRegistries, import_path_of
 from cpsched_sim import data_frames
 from cpsched_sim.cluster.replay import SchedulingOverhead
-from cpsched_sim.document import ReportParagraph, ReportTable, fragment
+from cpsched_sim.document import ReportParagraph, ReportTable, render_fragment
 from cpsched_sim.recorded_schedule import NAME as RECORDED
 from cpsched_sim.recorded_schedule import RecordedSchedule, mismatch_warning, recorded_schedule_of
 from cpsched_sim.simulation import (
@@ -27,13 +27,13 @@ from cpsched_sim.simulation import (
     display_name,
     open_workload,
     policy_setup,
-    run,
+    replay_workload,
     search_settings,
 )
 from cpsched_sim.site.fairness import site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.workloads.load import Workload, under
+from cpsched_sim.workloads.load import Workload, apply_site_policy
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
@@ -72,14 +72,14 @@ def recorded_rows(
     return [ComparisonRow(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
 
 
-def warnings(found: RecordedSchedule | None, rows: Iterable[ComparisonRow]) -> list[str]:
+def comparison_warnings(found: RecordedSchedule | None, rows: Iterable[ComparisonRow]) -> list[str]:
     """Return what a user must know about replays compared with the record, one sentence each."""
     waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
     why = mismatch_warning(found, waits_s)
     return [*(found.notes() if found is not None else ()), *([why] if why else [])]
 
 
-def compared(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
+def compared_metrics(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
     """Return the metrics of comparisons, with their percentage of the baseline's."""
     return (*(row for row in METRICS if row.compared), *more)
 
@@ -91,7 +91,7 @@ class PolicyCombination(NamedTuple):
     known: PolicyRegistries
 
 
-def combinations(
+def make_combinations(
     dispatchers: Sequence[DispatcherLike],
     predictors: Sequence[PredictorLike],
     settings: Mapping[str, object],
@@ -105,7 +105,8 @@ def combinations(
     found: list[PolicyCombination] = []
     taken, everything = set[str](), {OVERRUN}
     pairs = product(
-        zip(dispatchers, labels(dispatchers), strict=True), zip(predictors, labels(predictors), strict=True)
+        zip(dispatchers, make_unique_labels(dispatchers), strict=True),
+        zip(predictors, make_unique_labels(predictors), strict=True),
     )
     for (one, label), (other, other_label) in pairs:
         (dispatcher, predictor), known = policy_setup(one, other, (label, other_label), afresh=True)
@@ -125,7 +126,7 @@ def combinations(
     return found
 
 
-def labels(things: Sequence[object]) -> list[str]:
+def make_unique_labels(things: Sequence[object]) -> list[str]:
     """Return a label for each, with a number after repeated labels (two instances of one class)."""
     words = [thing if isinstance(thing, str) else import_path_of(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
@@ -139,7 +140,7 @@ def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) ->
         raise UnknownName("baseline", baseline, known)
 
 
-def baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
+def find_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
     """Return the baseline row by row name.
 
     A dispatcher is the baseline of each row with the row's predictor; dispatcher/predictor is the baseline of all. The
@@ -153,15 +154,19 @@ def baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, 
     return dict.fromkeys(by_name, by_name[baseline or rows[0].name])
 
 
-def percentages(row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()) -> dict[str, float]:
+def percent_of_baseline(
+    row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()
+) -> dict[str, float]:
     """Return the figures of `row` in percent of the baseline's; empty if either failed."""
     if row.summary is None or baseline is None or baseline.summary is None:
         return {}
     mine, theirs = row.summary, baseline.summary
-    return {each.name: 100 * mine[each.name] / theirs[each.name] for each in compared(more) if theirs[each.name]}
+    return {
+        each.name: 100 * mine[each.name] / theirs[each.name] for each in compared_metrics(more) if theirs[each.name]
+    }
 
 
-def as_json(
+def comparison_to_json(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> dict[str, Any]:
     """Return the comparison as one object."""
@@ -171,7 +176,7 @@ def as_json(
                 "dispatcher": row.dispatcher,
                 "predictor": row.predictor,
                 "summary": row.summary,
-                "percent": percentages(row, baselines[row.name], more),
+                "percent": percent_of_baseline(row, baselines[row.name], more),
                 "error": row.error or None,
             }
             for row in rows
@@ -184,7 +189,7 @@ def table_rows(
 ) -> Iterable[Sequence[object]]:
     """Return the comparison as a table for files: one line per combination, figures, then percentages."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
-    shown = tuple(each.name for each in compared(more))
+    shown = tuple(each.name for each in compared_metrics(more))
     others = tuple(each.name for each in METRICS if not each.compared)
     plain = ("jobs", *shown, *others, "rounds", "cpu_s", "violations")
     yield (
@@ -193,7 +198,7 @@ def table_rows(
     )  # fmt: skip
     for row in rows:
         summary = row.summary or {}
-        percent = percentages(row, baselines[row.name], more)
+        percent = percent_of_baseline(row, baselines[row.name], more)
         yield (
             row.dispatcher,
             row.predictor,
@@ -209,7 +214,8 @@ class Comparison:
     """Several simulations of one trace; printing shows a table.
 
     `simulations` are the successful ones, by "dispatcher/predictor". `rows` have all combinations in the requested
-    order, then the recorded schedule if the trace has one. `warnings` describe where replays and record disagree.
+    order, then the recorded schedule if the trace has one. `comparison_warnings` describe where replays and record
+    disagree.
     """
 
     title: str
@@ -237,7 +243,7 @@ class Comparison:
 
     def to_frame(self) -> DataFrame:
         """The figures as a pandas frame, a row per combination. Raises `InputError` without pandas."""
-        lines = list(table_rows(self.rows, baselines(self.rows, self.baseline), self.more))
+        lines = list(table_rows(self.rows, find_baselines(self.rows, self.baseline), self.more))
         return data_frames.frame_of_lines(lines)
 
     def to_markdown(self) -> str:
@@ -246,10 +252,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the same."""
-        return fragment(self._table(), *map(ReportParagraph, self.hints))
+        return render_fragment(self._table(), *map(ReportParagraph, self.hints))
 
     def _table(self) -> ReportTable:
-        shown, measured_by = compared(self.more), baselines(self.rows, self.baseline)
+        shown, measured_by = compared_metrics(self.more), find_baselines(self.rows, self.baseline)
         heading = ["dispatcher", "predictor"]
         heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
         rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
@@ -258,17 +264,19 @@ class Comparison:
     def _cells(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
         if row.summary is None:
             return [row.dispatcher, row.predictor, f"failed: {row.error}"]
-        percent = percentages(row, measured_by, self.more)
+        percent = percent_of_baseline(row, measured_by, self.more)
         shares = [f"{percent[each.name]:.1f}" if each.name in percent else "" for each in shown]
-        figures = [figure(row.summary[each.name]) for each in shown]
+        figures = [format_number(row.summary[each.name]) for each in shown]
         return [row.dispatcher, row.predictor, *(text for pair in zip(figures, shares, strict=True) for text in pair)]
 
     def __repr__(self) -> str:
-        shown = compared(self.more)
+        shown = compared_metrics(self.more)
         cells = [["", *(metric.heading for metric in shown)]]
         for row in self.rows:
             name = " / ".join(display_name(part) for part in (row.dispatcher, row.predictor) if part)
-            figures = [figure(row.summary[each.name]) for each in shown] if row.summary else [f"failed: {row.error}"]
+            figures = (
+                [format_number(row.summary[each.name]) for each in shown] if row.summary else [f"failed: {row.error}"]
+            )
             cells.append([name, *figures])
         widths = [max(len(line[at]) for line in cells if len(line) > 2) for at in range(len(shown) + 1)]
         widths[0] = max(len(line[0]) for line in cells)
@@ -303,15 +311,17 @@ def compare(
     files.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
-    workload = under(workload, policy) if policy is not None else workload
+    workload = apply_site_policy(workload, policy) if policy is not None else workload
     more = tuple(map(metric, metrics))
-    chosen = combinations(dispatchers, predictors, settings or {}, search_settings(seed, limit_s, effort), charge)
+    chosen = make_combinations(dispatchers, predictors, settings or {}, search_settings(seed, limit_s, effort), charge)
     check_baseline(chosen, baseline)
     shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
     found = recorded_schedule_of(workload)
     beside = recorded_rows(found, baseline, shown)
     rows = (*(_row(workload, setup, known, more) for setup, known in chosen), *beside)
-    return Comparison(f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(warnings(found, rows)))
+    return Comparison(
+        f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(comparison_warnings(found, rows))
+    )
 
 
 def _row(
@@ -319,7 +329,7 @@ def _row(
 ) -> ComparisonRow:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:
-        simulation = run(workload, setup, known=known, more=more)
+        simulation = replay_workload(workload, setup, known=known, more=more)
         summary, hints = simulation.summary(), simulation.hints
         return ComparisonRow(*names, summary, measures=simulation.measures, hints=hints, simulation=simulation)
     except CpschedError as error:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from cpsched.markup import Markup, tag
+from cpsched.markup import Markup, make_element
 from cpsched_sim.errors import InputError, quote_value
 
 _MOST_CHARS = 2000
@@ -65,11 +65,11 @@ class ReportHeading(ReportBlock):
 
     @override
     def markdown(self) -> str:
-        return f"## {plain(self.text)}"
+        return f"## {escape_markdown(self.text)}"
 
     @override
     def html(self) -> Markup:
-        return tag("h2", _line(self.text))
+        return make_element("h2", _line(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class ReportParagraph(ReportBlock):
 
     @override
     def markdown(self) -> str:
-        return (f"**{plain(self.lead)}** " if self.lead else "") + plain(self.text)
+        return (f"**{escape_markdown(self.lead)}** " if self.lead else "") + escape_markdown(self.text)
 
     @override
     def html(self) -> Markup:
-        lead = (tag("strong", self.lead), " ") if self.lead else ()
-        return tag("p", *lead, _line(self.text), class_=self.kind or None)
+        lead = (make_element("strong", self.lead), " ") if self.lead else ()
+        return make_element("p", *lead, _line(self.text), class_=self.kind or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ class ReportList(ReportBlock):
 
     @override
     def markdown(self) -> str:
-        return "\n".join(f"- {plain(line)}" for line in self.lines)
+        return "\n".join(f"- {escape_markdown(line)}" for line in self.lines)
 
     @override
     def html(self) -> Markup:
-        return tag("ul", *(tag("li", _line(line)) for line in self.lines))
+        return make_element("ul", *(make_element("li", _line(line)) for line in self.lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +118,22 @@ class ReportTable(ReportBlock):
         lines = [self.head, ["---"] * len(self.head), *self.rows[:_MOST_LINES]]
         if (more := len(self.rows) - _MOST_LINES) > 0:
             lines.append([f"{more:,} more rows are in the HTML page"])
-        body = "\n".join(f"| {' | '.join(map(plain, line))} |" for line in lines)
-        return f"{plain(self.title)}:\n\n{body}" if self.title else body
+        body = "\n".join(f"| {' | '.join(map(escape_markdown, line))} |" for line in lines)
+        return f"{escape_markdown(self.title)}:\n\n{body}" if self.title else body
 
     @override
     def html(self) -> Markup:
-        caption = (tag("caption", _line(self.title)),) if self.title else ()
-        head = tag("thead", self._row("th", self.head))
-        body = tag("tbody", *(self._row("td", row) for row in self.rows))
-        return tag("div", tag("table", *caption, head, body), class_="table")
+        caption = (make_element("caption", _line(self.title)),) if self.title else ()
+        head = make_element("thead", self._row("th", self.head))
+        body = make_element("tbody", *(self._row("td", row) for row in self.rows))
+        return make_element("div", make_element("table", *caption, head, body), class_="table")
 
     def _row(self, kind: str, cells: Sequence[str]) -> Markup:
         last, rest = len(cells) - 1, len(self.head) - len(cells) + 1
         spans = (rest if at == last and rest > 1 else None for at in range(len(cells)))
-        return tag("tr", *(tag(kind, _line(cell), colspan=span) for cell, span in zip(cells, spans, strict=True)))
+        return make_element(
+            "tr", *(make_element(kind, _line(cell), colspan=span) for cell, span in zip(cells, spans, strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,41 +152,41 @@ class ReportFigure(ReportBlock):
     @override
     def html(self) -> Markup:
         try:
-            drawn = tag("figure", Markup(self.draw()))
+            drawn = make_element("figure", Markup(self.draw()))
         except InputError as error:  # without matplotlib the page has the numbers only
-            drawn = tag("p", str(error), class_="quiet")
+            drawn = make_element("p", str(error), class_="quiet")
         if self.numbers is None:
             return drawn
-        summary = tag("summary", "The numbers of this picture")
-        return Markup(drawn + tag("details", summary, self.numbers.html(), open="" if self.is_open else None))
+        summary = make_element("summary", "The numbers of this picture")
+        return Markup(drawn + make_element("details", summary, self.numbers.html(), open="" if self.is_open else None))
 
 
-def markdown(title: str, blocks: Iterable[ReportBlock]) -> str:
+def render_markdown(title: str, blocks: Iterable[ReportBlock]) -> str:
     """Return a report as Markdown, for a mail."""
     parts = (each.markdown() for each in blocks)
-    return "\n\n".join([f"# {plain(title)}", *filter(None, parts)]) + "\n"
+    return "\n\n".join([f"# {escape_markdown(title)}", *filter(None, parts)]) + "\n"
 
 
-def fragment(*blocks: ReportBlock) -> str:
+def render_fragment(*blocks: ReportBlock) -> str:
     """Return blocks as HTML for a notebook."""
     return "\n".join(each.html() for each in blocks)
 
 
-def page(title: str, blocks: Iterable[ReportBlock]) -> str:
+def render_page(title: str, blocks: Iterable[ReportBlock]) -> str:
     """Return a report as an HTML page for light and dark screens, phones, and paper."""
-    head = tag(
+    head = make_element(
         "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("title", _line(title)),
-        tag("style", Markup(STYLE)),
+        make_element("meta", charset="utf-8"),
+        make_element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        make_element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        make_element("title", _line(title)),
+        make_element("style", Markup(STYLE)),
     )
-    main = tag("main", tag("h1", _line(title)), "\n", Markup(fragment(*blocks)))
-    return f"<!doctype html>\n{tag('html', head, tag('body', main), lang='en')}\n"
+    main = make_element("main", make_element("h1", _line(title)), "\n", Markup(render_fragment(*blocks)))
+    return f"<!doctype html>\n{make_element('html', head, make_element('body', main), lang='en')}\n"
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return a text that Markdown shows unchanged: one line, of bounded length."""
     found = _line(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[")
     return found.replace("<", "&lt;").replace("`", "'")

@@ -55,7 +55,7 @@ def coverage_by_horizon(outcomes: Sequence[IntervalOutcome]) -> dict[str, Interv
 
 
 def _kept(outcomes: Sequence[IntervalOutcome]) -> IntervalCoverage:
-    became = [each.told.outcome(each.start_s) for each in outcomes]
+    became = [each.told.classify_outcome(each.start_s) for each in outcomes]
     early, late = (np.array([each == outcome for each in became]) for outcome in ("early", "late"))
     return IntervalCoverage(
         told=len(outcomes),
@@ -74,13 +74,13 @@ class IntervalForecastReplay(PlannedRoundReplay):
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimeModel(), IntervalCalibrator()
 
-    def every_round(self) -> list[IntervalOutcome]:
+    def replay_all(self) -> list[IntervalOutcome]:
         """Run until no event is left; return each interval with its job's start, in order of the starts."""
         outcomes, telling = list[IntervalOutcome](), IssuedStartForecasts()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
             for slot in started:
-                for interval in telling.started(slot):
+                for interval in telling.take_forecasts(slot):
                     self._calibration.record_outcome(interval, now_s)
                     outcomes.append(IntervalOutcome(interval, now_s))
             waiting = sorted(set(snapshot.queue.tolist()).difference(started))
@@ -102,7 +102,7 @@ class IntervalForecastReplay(PlannedRoundReplay):
         position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
         at = [position[slot] for slot in chosen]
         jobs = [snapshot.table.jobs[slot] for slot in chosen]
-        return self._calibration.intervals(snapshot.now_s, jobs, plan_s[at].tolist(), drawn_s[:, at])
+        return self._calibration.predict_intervals(snapshot.now_s, jobs, plan_s[at].tolist(), drawn_s[:, at])
 
 
 def replay_intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[IntervalOutcome]:
@@ -111,7 +111,7 @@ def replay_intervals(workload: Workload, policy: Policy, progress: Progress | No
     Raise `PolicyError` if the policy fails.
     """
     replay = IntervalForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
-    found = replay.every_round()
+    found = replay.replay_all()
     check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
     return found
 

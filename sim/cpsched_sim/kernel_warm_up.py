@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.jit import compile_progress
 
 _HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
@@ -32,10 +32,10 @@ class TerminalProgressLine:
             print(_HEADING, file=sys.stderr, flush=True)
         # While a progress bar is drawn, `sys.stderr` is the bar's, which accepts only whole lines.
         if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
-            shown = f"  {name}: {done} of {many(total, 'function')}" if done < total else ""
+            shown = f"  {name}: {done} of {format_count(total, 'function')}" if done < total else ""
             print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
         elif done == 0:
-            print(f"  {name}: {many(total, 'function')}", file=sys.stderr, flush=True)
+            print(f"  {name}: {format_count(total, 'function')}", file=sys.stderr, flush=True)
 
 
 def _end_at_once(at_once: bool) -> None:
@@ -67,9 +67,7 @@ class WarmUpResult:
     def __str__(self) -> str:
         where = " and ".join(self.folders) or "memory alone"
         took = f", in {self.seconds:.0f} s ({self.cpu_s:.0f} s CPU)" if self.made else ""
-        return (
-            f"{many(self.found + self.made, 'kernel')} in {where}: {self.made} compiled now, {self.found} found{took}"
-        )
+        return f"{format_count(self.found + self.made, 'kernel')} in {where}: {self.made} compiled now, {self.found} found{took}"  # noqa: E501
 
 
 def warm_up() -> WarmUpResult:
@@ -100,7 +98,7 @@ def kernel_loaders() -> list[Callable[[], object]]:
     """Return the loaders of the modules imported so far, that is, of a policy once it is built."""
     from cpsched.jit.compiled_functions import KERNELS
 
-    return [kernel.opened for kernel in KERNELS]
+    return [kernel.load_or_compile for kernel in KERNELS]
 
 
 def load_all_kernels(tell: Callable[[str], None]) -> None:
@@ -110,10 +108,10 @@ def load_all_kernels(tell: Callable[[str], None]) -> None:
     listener is restored afterwards.
     """
     waiting = kernel_loaders()
-    before = compile_progress.progress_callback()
+    before = compile_progress.current_progress_callback()
     try:
         for at, opened in enumerate(waiting):
-            words = f"{at} of {many(len(waiting), 'kernel is', 'kernels are')} ready"
+            words = f"{at} of {format_count(len(waiting), 'kernel is', 'kernels are')} ready"
             tell(f"loads kernels: {words}")
             compile_progress.set_progress_callback(partial(_tell_of_one, tell, words))
             opened()
@@ -122,7 +120,7 @@ def load_all_kernels(tell: Callable[[str], None]) -> None:
 
 
 def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, total: int) -> None:
-    tell(f"compiles kernels: {words}; {name}: {done} of {many(total, 'function')}")
+    tell(f"compiles kernels: {words}; {name}: {done} of {format_count(total, 'function')}")
 
 
 def modules_with_kernels() -> tuple[str, ...]:

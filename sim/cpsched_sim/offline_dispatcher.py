@@ -106,7 +106,7 @@ class OfflineDispatcher(Dispatcher):
             best = min(hints, key=lambda start_s: cp_sat.p2sf(problem, submit_s, processors, start_s))
             self.found = cp_sat.solve_p2sf(problem, submit_s, processors, budget, best)
         else:
-            cost = cp_sat.costs(self._metric, submit_s, run_s, processors)
+            cost = cp_sat.metric_objective(self._metric, submit_s, run_s, processors)
             best = min(hints, key=lambda start_s: delay(cost, start_s))
             found = cp_sat.solve(problem, cost, budget, best)
             worth = found.start_s if found.start_s is not None and found.cost <= delay(cost, best) else best

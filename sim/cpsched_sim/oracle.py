@@ -74,6 +74,6 @@ ORACLE = Registration(
     "-R in cp19, pcp20, mod17; clairvoyant in debs24",
     OraclePredictor,
 )
-PREDICTORS = registry.PREDICTORS.with_(ORACLE, SOFT_WALLTIME)
-SIMULATION_REGISTRIES = PolicyRegistries(registry.DISPATCHERS.with_(*offline_dispatcher.LISTED), PREDICTORS)
+PREDICTORS = registry.PREDICTORS.extended_with(ORACLE, SOFT_WALLTIME)
+SIMULATION_REGISTRIES = PolicyRegistries(registry.DISPATCHERS.extended_with(*offline_dispatcher.LISTED), PREDICTORS)
 """The registries of simulations: the core's, plus predictors and dispatchers that use a whole trace."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from cpsched import registry
 from cpsched.model import EndedJob, IntArray
-from cpsched.predictors.base import Predictor, is_trainable, predicted_s, train
+from cpsched.predictors.base import Predictor, is_trainable, predict_run_time_s, train
 from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
 from cpsched_sim.file_io import write_table
@@ -59,7 +59,7 @@ def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Prog
     listens = is_trainable("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
     for at in _in_turn(jobs, (lambda ended: train("predictor", predictor, ended)) if listens else None, progress):
-        predicted[at] = predicted_s(predictor, jobs[at].job)
+        predicted[at] = predict_run_time_s(predictor, jobs[at].job)
     return predicted
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.metrics import Metric, ScheduleData, step_counts
 from cpsched_sim.replay_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown
@@ -62,7 +62,9 @@ class RecordedSchedule:
         """Return what a user must know about the figures, one sentence each."""
         jobs, machine, found = len(self.workload.jobs), self.measures.machine, list[str]()
         if self.unknown:
-            found.append(f"{NAME}: without {self.unknown:,} of {many(jobs, 'job')}, which have no recorded start")
+            found.append(
+                f"{NAME}: without {self.unknown:,} of {format_count(jobs, 'job')}, which have no recorded start"
+            )
         if self.over > OVER:
             there = f"the {machine:,} {self.workload.cluster.resources[0]} of {self.workload.system}"
             found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.dispatchers.slurm.boosted_slurm import BoostedSlurmDispatcher
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
-from cpsched.formatting import percent
+from cpsched.formatting import format_percent
 from cpsched.planning import GREEDY, STRICT
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
@@ -32,7 +32,9 @@ def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     share = schedule.overran / max(1, len(schedule.start_s))
     if policy.overrun != "one-second" or share < MANY_OVERRUN or not _plans(policy):
         return ()
-    said = f"{percent(share)} of the jobs outlived their estimates, and overrun=one-second then expects each to end"
+    said = (
+        f"{format_percent(share)} of the jobs outlived their estimates, and overrun=one-second then expects each to end"
+    )
     return (f"{said} in a second, for hours: reservations are planned on nodes that are not released; "
             "consider overrun=walltime or overrun=double",)  # fmt: skip
 

@@ -33,7 +33,7 @@ def check_new(*paths: Path) -> None:
 
 def created_note(path: Path) -> str:
     """Return the date and inputs of a result in brackets, if a file beside it has them."""
-    for manifest in (manifest_of(path), path.parent / SUMMARY):
+    for manifest in (manifest_path(path), path.parent / SUMMARY):
         if (written := _read(manifest)) is not None and "date" in written:
             setup = written.get("setup", {})
             trace = setup.get("trace", "")
@@ -41,7 +41,7 @@ def created_note(path: Path) -> str:
     return ""
 
 
-def manifest_of(path: Path) -> Path:
+def manifest_path(path: Path) -> Path:
     """Return the path of a result's manifest: `predictor_accuracy.csv.json` for `predictor_accuracy.csv`."""
     return path.with_name(f"{path.name}.json")
 
@@ -53,10 +53,10 @@ def manifest_content(setup: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_manifest(path: Path, setup: Mapping[str, Any]) -> None:
     """Write the manifest of the result `path` beside it. Raise `InputError`."""
-    write_atomically(manifest_of(path), (json.dumps(manifest_content(setup), indent=2) + "\n").encode())
+    write_atomically(manifest_path(path), (json.dumps(manifest_content(setup), indent=2) + "\n").encode())
 
 
-def finished_in(out: Path) -> dict[str, dict[str, Any]]:
+def read_finished(out: Path) -> dict[str, dict[str, Any]]:
     """Return the summaries of a comparison by folder. A damaged one counts as unfinished."""
     found = ((path.parent.name, _read(path)) for path in sorted(out.glob(f"*/{SUMMARY}")))
     return {name: written for name, written in found if written is not None and isinstance(written.get("setup"), dict)}
@@ -64,7 +64,7 @@ def finished_in(out: Path) -> dict[str, dict[str, Any]]:
 
 def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
     """Raise `InputError` if `out` already has a comparison."""
-    finished = finished_in(out)
+    finished = read_finished(out)
     if finished:
         names = ", ".join(list(finished)[:3]) + (", ..." if len(finished) > 3 else "")
         when = created_note(out / next(iter(finished)) / SUMMARY)
@@ -80,7 +80,7 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
     again, all inputs count except its own (`OWN`). The version is shown only.
     """
     shared = next(iter(asked.values()))
-    for folder, written in finished_in(out).items():
+    for folder, written in read_finished(out).items():
         expected = asked.get(folder) or {name: value for name, value in shared.items() if name not in OWN}
         differences = list(_differences(written["setup"], expected))
         differences += [f"--metric {name} is new" for name in metrics if name not in written]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue, require
-from cpsched.formatting import figure, many
+from cpsched.formatting import format_count, format_number
 from cpsched.metrics import METRICS, Metric, ScheduleData, known_metrics, metric
 from cpsched.model import NEVER, EndedJob, frozen_array
 from cpsched.policy import Policy
@@ -21,7 +21,7 @@ from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, pristine_copies
 from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
-from cpsched_sim.document import ReportParagraph, ReportTable, fragment
+from cpsched_sim.document import ReportParagraph, ReportTable, render_fragment
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import read_json, write_atomically, write_table
 from cpsched_sim.oracle import SIMULATION_REGISTRIES, Clairvoyant
@@ -33,7 +33,7 @@ from cpsched_sim.site.fairness import breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload, load, under
+from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
@@ -87,15 +87,17 @@ class Simulation:
     def _repr_html_(self) -> str:
         """Return the metrics with their formulas for a notebook."""
         head, *rest = repr(self).splitlines()
-        rows = [(row.heading, figure(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
+        rows = [(row.heading, format_number(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
         notes = [line.strip() for line in rest[len(rows) :]]
-        return fragment(ReportTable(head, ("metric", "figure", "unit", "formula"), rows), *map(ReportParagraph, notes))
+        return render_fragment(
+            ReportTable(head, ("metric", "figure", "unit", "formula"), rows), *map(ReportParagraph, notes)
+        )
 
     def _rows(self) -> tuple[Metric, ...]:
         return (*METRICS, *self.more)
 
     @property
-    def left_waiting(self) -> int:
+    def never_started_count(self) -> int:
         """Return the number of jobs that never started because of the cluster's size or a limit."""
         return len(self.workload.jobs) - len(self.measures.start_s)
 
@@ -108,7 +110,7 @@ class Simulation:
         if name.startswith("_"):
             raise AttributeError(name)
         known = {row.name: row for row in self._rows()}
-        if name not in known and name not in {plugin.name for plugin in known_metrics().offered()}:
+        if name not in known and name not in {plugin.name for plugin in known_metrics().plugins()}:
             raise AttributeError(f"a simulation has no {name!r}; its metrics are {', '.join(known)}")
         return self.metric(known.get(name, name))
 
@@ -141,11 +143,11 @@ class Simulation:
         spec, measures = self.setup.policy, self.measures
         lines = [
             f"{display_name(spec.dispatcher)} / {display_name(spec.predictor)}: {self.workload.name} on "
-            f"{self.workload.system}, {many(len(measures.start_s), 'job')} ran"
+            f"{self.workload.system}, {format_count(len(measures.start_s), 'job')} ran"
         ]
-        lines += [f"  {row.heading:<14}{figure(row.compute(measures)):>12} {row.unit}" for row in self._rows()]
-        if self.left_waiting:
-            lines.append(f"  {many(self.left_waiting, 'job')} never started")
+        lines += [f"  {row.heading:<14}{format_number(row.compute(measures)):>12} {row.unit}" for row in self._rows()]
+        if self.never_started_count:
+            lines.append(f"  {format_count(self.never_started_count, 'job')} never started")
         lines += [f"  hint: {hint}" for hint in self.hints]
         if why := self.mismatch_warning():
             lines.append(f"  warning: {why}")
@@ -188,13 +190,13 @@ def simulate(
     rule, or never starts a job.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
-    workload = under(workload, policy) if policy is not None else workload
+    workload = apply_site_policy(workload, policy) if policy is not None else workload
     words, known = policy_setup(dispatcher, predictor)
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             pristine_copies.store_pristine_copy(part)
     setup = ReplayPolicySetup(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
-    return run(workload, setup, known=known, more=tuple(map(metric, metrics)))
+    return replay_workload(workload, setup, known=known, more=tuple(map(metric, metrics)))
 
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
@@ -237,10 +239,10 @@ def _described(thing: Any, known: Registry[Any], label: str, afresh: bool) -> tu
     listing = known.registration_of(thing, label)
     if afresh and isinstance(thing, known.base):
         listing = replace(listing, factory=lambda: pristine_copies.pristine_copy_of(known.kind, thing))
-    return listing.name, known.with_(listing)
+    return listing.name, known.extended_with(listing)
 
 
-def run(
+def replay_workload(
     workload: Workload,
     setup: ReplayPolicySetup,
     progress: Progress | None = None,
@@ -299,12 +301,12 @@ def write_results(
     setup, workload = simulation.setup, simulation.workload
     facts = {
         **(more or {}),
-        "left_waiting": simulation.left_waiting,
+        "left_waiting": simulation.never_started_count,
         "notes": list(workload.notes),
         "hints": list(simulation.hints),
     }
     _write_schedule(simulation, folder)
-    written = {**(summary or simulation.summary()), **manifest_content({**identity(setup, workload), **facts})}
+    written = {**(summary or simulation.summary()), **manifest_content({**replay_identity(setup, workload), **facts})}
     write_atomically(folder / SUMMARY, (json.dumps(written, indent=2) + "\n").encode())
 
 
@@ -312,7 +314,7 @@ def _write_schedule(simulation: Simulation, folder: Path) -> None:
     write_table(folder / SCHEDULE, _schedule_rows(simulation))
 
 
-def identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, Any]:
+def replay_identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, Any]:
     """Return what a replay depends on, for `summary.json`: equal values give equal schedules.
 
     Exceptions: a plug-in's code may change, and a search may have a time limit.

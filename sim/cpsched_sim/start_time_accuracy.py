@@ -63,7 +63,7 @@ class FirstStartForecasts:
     untold: int
     """Jobs that never had a planned start, whether they started or not."""
 
-    def kept(self) -> dict[str, StartTimeErrors]:
+    def errors_by_horizon(self) -> dict[str, StartTimeErrors]:
         """Return errors by horizon and in all; horizons without a job are left out."""
         error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
         found, least_s = {}, 0
@@ -87,15 +87,15 @@ class PlannedRoundReplay(TraceReplay):
         while found := self.state.step(starts, PAUSE_ALWAYS):
             starts = NO_STARTS
             if found == FAULTY:
-                self.refuse(self.decision, self.snapshot)
+                self.record_rejection(self.decision, self.snapshot)
                 continue
             if learns:
                 self.learn()
             now = self.state.snapshot()
             if not len(now.queue):
                 continue
-            self.note(self.within(None, now, "plan"))
-            self.tell()
+            self.record_decision(self.decide_within_limits(None, now, "plan"))
+            self.report_progress()
             starts = self.decision.starts
             yield self.snapshot, self.decision
 
@@ -103,7 +103,7 @@ class PlannedRoundReplay(TraceReplay):
 class FirstForecastReplay(PlannedRoundReplay):
     """A replay that records each job's first forecast."""
 
-    def every_round(self) -> FirstStartForecasts:
+    def replay_all(self) -> FirstStartForecasts:
         """Run until no event is left; return the promises."""
         told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
         for snapshot, decision in self.rounds(self.predictor_learns or self.dispatcher_learns):
@@ -122,11 +122,11 @@ class FirstForecastReplay(PlannedRoundReplay):
 def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstStartForecasts:
     """Return the promises of a policy to the jobs of a workload. Raise `PolicyError` if the policy fails."""
     told = FirstForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
-    found = told.every_round()
+    found = told.replay_all()
     check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
     return found
 
 
 def errors_as_json(found: FirstStartForecasts) -> dict[str, dict[str, float]]:
     """Return the figures by horizon, as JSON."""
-    return {name: asdict(kept) for name, kept in found.kept().items()}
+    return {name: asdict(kept) for name, kept in found.errors_by_horizon().items()}

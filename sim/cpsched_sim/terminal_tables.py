@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.formatting import short, span
+from cpsched.formatting import format_duration, format_short_number
 
 if TYPE_CHECKING:
     from cpsched.metrics import Metric
@@ -54,7 +54,7 @@ def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[
             now_s = time.monotonic()
             if hidden and not quiet and done and total and now_s - told_s > TOLD_EVERY_S:
                 told_s = now_s
-                left = span((now_s - began_s) * (total - done) / done)
+                left = format_duration((now_s - began_s) * (total - done) / done)
                 console.print(Text(f"note: {int(done)} of {total} {of}, about {left} left"))
 
         yield show
@@ -89,8 +89,14 @@ def _groups(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     for heading in (*(("share %", "used %") if shares else ()), "jobs", "mean wait s", "BSLD"):
         table.add_column(heading, justify="right")
     for name, row in rows.items():
-        part = [short(100 * row[key]) for key in ("share", "used")] if shares else []
-        table.add_row(Text(name or "-"), *part, f"{row['jobs']:,}", short(row["mean_wait_s"]), short(row["bsld"]))
+        part = [format_short_number(100 * row[key]) for key in ("share", "used")] if shares else []
+        table.add_row(
+            Text(name or "-"),
+            *part,
+            f"{row['jobs']:,}",
+            format_short_number(row["mean_wait_s"]),
+            format_short_number(row["bsld"]),
+        )
     return table
 
 
@@ -190,9 +196,9 @@ def print_comparison(
     more: Sequence[Metric] = (),
 ) -> None:
     """Print two lines per combination: figures, and their percentages of the baseline. A legend explains them."""
-    from cpsched_sim.comparison import compared
+    from cpsched_sim.comparison import compared_metrics
 
-    shown, console = compared(more), _console()
+    shown, console = compared_metrics(more), _console()
     beside = BESIDE if console.is_terminal else len(shown)
     for at in range(0, len(shown), beside):
         part = shown[at : at + beside]
@@ -212,7 +218,7 @@ def _fill_in(
     more: Sequence[Metric], times: bool,
 ) -> None:  # fmt: skip
     """Fill in the columns of some metrics, and decision times if `times` is set."""
-    from cpsched_sim.comparison import percentages
+    from cpsched_sim.comparison import percent_of_baseline
 
     table.add_column("dispatcher\npredictor", no_wrap=True)
     for heading in (*map(_column, shown), *(["dispatch ms\nCPU s"] if times else ())):
@@ -222,11 +228,15 @@ def _fill_in(
         if row.summary is None:
             table.add_row(label, "failed", style="red")
             continue
-        percent = percentages(row, baselines[row.name], more)
+        percent = percent_of_baseline(row, baselines[row.name], more)
         names = [metric.name for metric in shown]
         shares = [share(percent[name]) if name in percent else "" for name in names]
-        cells = [f"{short(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]
-        took = [f"{short(row.summary['dispatch']['mean_ms'])}\n{short(row.summary['cpu_s'])}"] if times else []
+        cells = [f"{format_short_number(row.summary[name])}\n{part}" for name, part in zip(names, shares, strict=True)]
+        took = (
+            [f"{format_short_number(row.summary['dispatch']['mean_ms'])}\n{format_short_number(row.summary['cpu_s'])}"]
+            if times
+            else []
+        )
         table.add_row(label, *cells, *took)
 
 
@@ -244,7 +254,7 @@ def _which_way(shown: Sequence[Metric]) -> str:
 
 def share(percent: float) -> str:
     """Format a percentage, or a large one as a factor: 83.1%, 74x."""
-    return f"{short(percent)}%" if percent < 999.5 else f"{short(percent / 100)}x"
+    return f"{format_short_number(percent)}%" if percent < 999.5 else f"{format_short_number(percent / 100)}x"
 
 
 _FEW_TRIED = 6
@@ -268,7 +278,7 @@ def print_tuned(title: str, found: TuningResult) -> None:
         judged.add_column(name, justify="right")
     for figure, words in GOAL_METRICS.items():
         shares = [f"{100 * each.against_baseline[figure].ratio:.1f}" for each in rows.values()]
-        judged.add_row(words, short(found.baseline[figure]), *shares)
+        judged.add_row(words, format_short_number(found.baseline[figure]), *shares)
     console.print(judged)
     if found.chosen is not None:
         for figure in ("score", *found.goal.weights):

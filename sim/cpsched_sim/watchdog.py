@@ -54,7 +54,7 @@ class PluginWatchdog:
                 signal.setitimer(signal.ITIMER_REAL, self.limit_s, _AGAIN_S)
             faulthandler.dump_traceback_later(2 * self.limit_s, exit=True, file=_STDERR)
 
-    def and_tell(self, progress: Callable[..., object]) -> Callable[..., None]:
+    def resetting_callback(self, progress: Callable[..., object]) -> Callable[..., None]:
         """Return `progress` wrapped to renew the limit at each call."""
 
         def renewing(*done: Any) -> None:
@@ -70,7 +70,7 @@ class PluginWatchdog:
         self._armed_s = 0.0
         self.reset()
 
-    def end(self) -> None:
+    def disarm(self) -> None:
         """Remove the limit."""
         if self.signals:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -90,6 +90,6 @@ def watched(limit_s: float) -> Iterator[PluginWatchdog]:
         raise Stalled(limit_s, plugin_source_location(error)) from error
     finally:
         if limit_s:
-            found.end()
+            found.disarm()
         if handler is not None:
             signal.signal(signal.SIGALRM, handler)

@@ -58,7 +58,7 @@ def rounds(policy: Policy, queued: int) -> tuple[float, float]:
     for scene in scenes(queued):
         before = 0.0 if apart is None or apart.pid is None else cpu_of(apart.pid)
         began = time.process_time()
-        policy.decide(policy.estimated(scene))
+        policy.decide(policy.add_estimates(scene))
         here.append(1000 * (time.process_time() - began))
         there.append(0.0 if apart is None or apart.pid is None else 1000 * (cpu_of(apart.pid) - before))
     return statistics.median(here[1:]), statistics.median(there[1:])
@@ -71,7 +71,7 @@ def main(words: list[str]) -> None:
         alone, _ = rounds(Policy(predictor("walltime"), dispatcher("easy")), queued)
         apart = IsolatedDispatcher(PolicySpec("easy"))
         try:
-            while apart.waits_for():
+            while apart.not_ready_reason():
                 time.sleep(0.1)
             here, there = rounds(Policy(predictor("walltime"), apart), queued)
         finally:

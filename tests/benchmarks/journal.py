@@ -160,7 +160,7 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             for each in ended:
                 policy.learn(each)
             report = CycleReport(number, "control", 1e9 + number)
-            report.snapshot = policy.estimated(scene)
+            report.snapshot = policy.add_estimates(scene)
             report.started, report.ended = begun, ended
             memory = policy.memory()
             report.decision = policy.decide(report.snapshot)
@@ -175,7 +175,7 @@ def measured(name: str, queued: int, first: int, rounds: int, period_s: int = 0)
             if number in (first, first + rounds):
                 sizes[number > first] = lasting_bytes(journal)
         numbers = range(max(1, first - 20), first + rounds, max(1, rounds // 20))
-        same = sum(replay_round(journal.read(number)).same for number in numbers)
+        same = sum(replay_round(journal.read_round(number)).is_same_decision for number in numbers)
         again = f"{same} of {len(numbers)}"
         explained_mib = (journal.size_bytes() - sizes[1]) / 2**20
     bytes_a_round = (sizes[1] - sizes[0]) / rounds

@@ -130,7 +130,7 @@ class World:
             sending = [LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK]
             if self.disk.trouble:  # a start may have been undone without a word in the ledger
                 sending.append(LedgerState.STARTING)
-            self._sent = {entry.job_id for entry in self._bridge.ledger.entries(*sending)}
+            self._sent = {entry.job_id for entry in self._bridge.ledger.list_entries(*sending)}
         return self._sent | self._lost
 
     def _look(self, report: CycleReport) -> None:
@@ -329,7 +329,7 @@ class World:
         except sqlite3.Error as error:
             self._bury(f"nothing can be released: {error}")
             return
-        backend, book = SiteBackend(self.site), BoostLedger.readable(self.state_dir / "advice.sqlite")
+        backend, book = SiteBackend(self.site), BoostLedger.open_readable(self.state_dir / "advice.sqlite")
         problems = release_all_jobs(backend, ledger, "release-all") + remove_all_boosts(backend, book)
         self.counts["released by hand"] += not problems
         self._look_at_what_is_handed_back(problems)

@@ -83,7 +83,7 @@ class VirtualPace(RealClock):
                 TIME.at_the_end()
                 return False
             TIME.tick(TIME.now_s)
-        return not self.stopped
+        return not self.is_stopped
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
     TIME = VirtualTime(lasts_s=lasts_s, at_the_end=at_the_end)
     with (
         patch.object(bootstrap, "RealClock", VirtualPace),
-        patch.object(bootstrap, "startup_steps", lambda *_: nullcontext([])),
+        patch.object(bootstrap, "plan_startup_steps", lambda *_: nullcontext([])),
         patch.object(bootstrap, "load_forecast_state", lambda outlook, path: TIME.outlooks.append(outlook)),
         patch.object(cli_reader, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
     ):

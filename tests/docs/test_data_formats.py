@@ -35,7 +35,7 @@ def test_the_command_of_the_page_asks_for_all_that_is_read():
     (columns,) = re.findall(r"--format (\S+)", PAGE)
     asked = AccountingColumns.of(columns.replace(",", "|"))
     assert asked.missing() == []
-    assert [name for name in COLUMNS_READ if asked.where(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
+    assert [name for name in COLUMNS_READ if asked.index_of(name) is None and name not in ("ReqNodes", "ReqCPUS")] == [
         "ElapsedRaw", "AllocNodes", "AllocCPUS", "TimelimitRaw", "Cluster", "Wait",
     ]  # fmt: skip
     assert (OWN / "jobs.txt").read_text().splitlines()[0] == columns.replace(",", "|")

@@ -12,7 +12,7 @@ from cpsched.planning import ORDERS
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
-from cpsched_sim.tuning.setting_candidates import candidates
+from cpsched_sim.tuning.setting_candidates import list_candidates
 from tests.docs.test_code_blocks import ROOT
 
 
@@ -59,4 +59,4 @@ def test_goals_have_the_limits_of_their_rows():
 
 def test_tune_tries_as_many_settings_as_the_page_says():
     (number,) = re.findall(r"with (\d+) settings of `lookahead`", (ROOT / "docs" / "experiments.md").read_text())
-    assert len(candidates(PolicySpec("lookahead"))) == int(number)
+    assert len(list_candidates(PolicySpec("lookahead"))) == int(number)

@@ -23,7 +23,7 @@ from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Section
 from cpsched_bridge.store import forecast_state
 from cpsched_bridge.store.corruption import add_checksum
-from cpsched_bridge.store.heartbeat import touch
+from cpsched_bridge.store.heartbeat import touch_file
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.telemetry.forecast_memory import LearnedForecastState
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
@@ -86,9 +86,9 @@ def make(folder: Path) -> Path:
         if now_s == 5:
             stores.all_in_the_file(state / "journal.sqlite")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
-    assert {e.job_id for e in bridge.ledger.entries(LedgerState.HELD)} == {OWN, *MARKED}
-    forecast_state.write(state / "outlook", a_memory())
-    touch(state / "heartbeat")
+    assert {e.job_id for e in bridge.ledger.list_entries(LedgerState.HELD)} == {OWN, *MARKED}
+    forecast_state.write_forecast_state(state / "outlook", a_memory())
+    touch_file(state / "heartbeat")
     (state / "lock").write_text("4711\n")
     copied(state, folder / "killed")
     bridge.ledger.close()
@@ -108,12 +108,12 @@ def a_memory() -> Any:
     before = LearnedForecastState()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
-    found = before.calibration.intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
+    found = before.calibration.predict_intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
     before.telling.issue(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
     outlook = StartForecaster()
-    outlook.recall(before)
+    outlook.restore_memory(before)
     outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))
-    return outlook.kept()
+    return outlook.export_memory()
 
 
 def copied(source: Path, target: Path) -> Path:

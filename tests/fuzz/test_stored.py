@@ -20,7 +20,7 @@ import pytest
 from cpsched import plugin_discovery
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.program import bootstrap
-from cpsched_bridge.settings import load
+from cpsched_bridge.settings import load_settings
 from cpsched_bridge.store import forecast_state, state_paths
 from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.telemetry import forecast_memory
@@ -101,12 +101,12 @@ def release_all(config: Path) -> str:
 
 def start(config: Path) -> str:
     """What is wrong after a bridge has begun, cycled and stopped there."""
-    settings = load(config)
-    backend = bootstrap.connect(settings)
+    settings = load_settings(config)
+    backend = bootstrap.connect_backend(settings)
     with (
         deadline(),
-        state_paths.opened_ledger(settings) as ledger,
-        state_paths.opened_journal(settings, False) as journal,
+        state_paths.open_ledger(settings) as ledger,
+        state_paths.open_journal(settings, False) as journal,
     ):
         unused = a_bridge(config.parent / "unused", backend, pace=FakePace(cycles=3), **bare(settings))
         unused.ledger.close()
@@ -132,7 +132,7 @@ def recall(config: Path) -> str:
         outlook(a_report(30_000))
         bootstrap.save_forecast_state(outlook, path)
         try:
-            forecast_memory.memory_from_json(forecast_state.read(path))
+            forecast_memory.memory_from_json(forecast_state.read_forecast_state(path))
         except CorruptFileContent as error:
             return f"what is learned is not kept: {error}"
     return ""

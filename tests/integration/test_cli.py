@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.settings import load
+from cpsched_bridge.settings import load_settings
 from cpsched_bridge.store.ledger import KEPT
-from cpsched_bridge.store.state_paths import opened_ledger
+from cpsched_bridge.store.state_paths import open_ledger
 from tests import warm
 from tests.patience import ENOUGH_S, until
 
@@ -139,8 +139,8 @@ def rounds(config):
 
 def kept(config):
     """Whether the bridge keeps a job by its ledger: asked while waiting, without a process each time."""
-    with contextlib.suppress(BridgeError), opened_ledger(load(config), read_only=True) as ledger:
-        return bool(ledger.entries(*KEPT))
+    with contextlib.suppress(BridgeError), open_ledger(load_settings(config), read_only=True) as ledger:
+        return bool(ledger.list_entries(*KEPT))
 
 
 def held(config):

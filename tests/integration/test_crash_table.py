@@ -330,11 +330,11 @@ def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
     """Also jobs whose launch the cluster delays for ever: in the end its own scheduler starts them."""
     w, job_id = dead_at(row[0], world)
     for at in range(200):
-        if at == 5 and w.site.hold_of(job_id) is Hold.USER:
+        if at == 5 and w.site.find_hold(job_id) is Hold.USER:
             w.site._holds[job_id] = Hold.NONE  # noqa: SLF001
         assert w.bridge.cycle().result == "ok"
         w.later(10)
-    assert w.bridge.ledger.kept() == [], list(w.bridge.ledger.entries(*KEPT))
+    assert w.bridge.ledger.kept() == [], list(w.bridge.ledger.list_entries(*KEPT))
     assert w.site.pending == 0
     assert set(w.site.starts.values()) <= {1}
     assert not any(w.site.repeated.values())

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import STARTS, DemoLiveView, mean_s, program, verdict, waits_s
+from cpsched_bridge.program.demo import STARTS, DemoLiveView, mean_s, program, summarize_result, waits_s
 from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm
 from tests.builders import a_cluster, a_job
@@ -43,7 +43,7 @@ def test_the_demo_ends_with_a_sentence_of_result():
     ],
 )  # fmt: skip
 def test_a_difference_within_rounding_is_none(ours, twins, words):
-    assert f": {words}" in verdict("easy", ours, twins)
+    assert f": {words}" in summarize_result("easy", ours, twins)
 
 
 def test_next_commands_name_the_program_as_it_was_called(monkeypatch, tmp_path):
@@ -63,7 +63,7 @@ def test_the_live_view_truncates_only_nodes(columns):
     row = ("12 h 59 min", "1999999", "u0123456", "65536", nodes, "59 min 59 s")
     view.starts = [row] * 30
     out = Console(width=columns, file=io.StringIO())
-    out.print(view.picture((columns, 24)))
+    out.print(view.render((columns, 24)))
     lines = out.file.getvalue().splitlines()
     assert len(lines) == 24
     assert "http://127.0.0.1:65535/" in lines[0]

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
+from cpsched_bridge.adapters.mock.demo_workload import make_demo_workload
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
@@ -30,7 +30,7 @@ POLICIES = [
 @cache
 def a_crowded_morning():
     """The first of a morning's jobs in half the time: some wait for hours, and a solver is asked now and then."""
-    cluster, morning = loaded_morning(2000, seed=5)
+    cluster, morning = make_demo_workload(2000, seed=5)
     crowded = [replace(item.job, submit_s=item.job.submit_s // 2) for item in morning[:JOBS]]
     return cluster, [TraceJob(job, item.run_s) for job, item in zip(crowded, morning, strict=False)]
 
@@ -96,7 +96,7 @@ def test_recorded_rounds_decide_the_same_again(run):
     numbers = list(bridge.journal.numbers())[::every]
     rounds = [replay_round(bridge.journal.read(number)) for number in numbers]
     assert len(rounds) > JOBS // every
-    assert [r for r in rounds if not r.same] == []
+    assert [r for r in rounds if not r.is_same_decision] == []
     assert every > 1 or sum(len(r.starts) for r in rounds) == JOBS
 
 
@@ -119,4 +119,4 @@ def test_rounds_decided_under_a_limit_of_time_decide_the_same_again_without_the_
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)
     read = [bridge.journal.read(number) for number in list(bridge.journal.numbers())[::2]]
     assert len({round.memory["work"] for round in read}) > 10
-    assert [r for r in map(replay_round, read) if not r.same] == []
+    assert [r for r in map(replay_round, read) if not r.is_same_decision] == []

@@ -65,7 +65,7 @@ def test_jobs_that_the_cluster_cannot_hold_have_no_times(trace):
     too_large = cpsched.Request(1000, workload.jobs[7].job.request.per_unit)
     workload.jobs[7] = replace(workload.jobs[7], job=replace(workload.jobs[7].job, request=too_large))
     outcome = cpsched_sim.simulate(workload)
-    assert outcome.left_waiting == 1
+    assert outcome.never_started_count == 1
     assert outcome.to_frame().start_s.isna().sum() == 1
     assert "1 job never started" in str(outcome)
 

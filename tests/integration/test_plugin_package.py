@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.settings import load
-from cpsched_bridge.store.state_paths import opened_journal
+from cpsched_bridge.settings import load_settings
+from cpsched_bridge.store.state_paths import open_journal
 from tests import warm
 from tests.patience import ENOUGH_S
 
@@ -125,6 +125,6 @@ def test_the_bridge_decides_with_it(installed, trace, tmp_path):
 
 def started(config):
     """Numbers of the rounds in which jobs were started; none as long as there is no journal."""
-    with contextlib.suppress(BridgeError), opened_journal(load(config)) as journal:
-        return [line.number for line in journal.lines(with_starts=True)]
+    with contextlib.suppress(BridgeError), open_journal(load_settings(config)) as journal:
+        return [line.number for line in journal.list_rounds(with_starts=True)]
     return []

@@ -34,7 +34,7 @@ class Page:
         self.settings = Settings.model_validate({"mode": "control"})
         self.watch = StatusApplication(self.settings)
         self.bridge = a_bridge(folder, self.cluster, EasyDispatcher(), listeners=(self._tell,))
-        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", 0)
+        self.endpoint = HttpServer(self.watch.build_app(), "127.0.0.1", 0)
         self.url = self.endpoint.url
 
     def _tell(self, report):
@@ -50,7 +50,7 @@ class Page:
     def restart(self):
         """A new process, from a browser's view: it has none of the old one's memory."""
         self.watch = StatusApplication(self.settings)
-        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", int(self.url.rsplit(":", 1)[1].rstrip("/")))
+        self.endpoint = HttpServer(self.watch.build_app(), "127.0.0.1", int(self.url.rsplit(":", 1)[1].rstrip("/")))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def crowded(tmp_path_factory):
     made.cluster.submit(*(a_job(2000 + n, units=1 + n % 9, per_unit=64, submit_s=n, **words) for n in range(400)))
     made.cycle(100_030)
     made.cycle(100_400)
-    status = made.watch.board.view().status
+    status = made.watch.board.get_view().status
     assert status.running > 300
     assert status.queued > 300
     yield made.url

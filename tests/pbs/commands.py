@@ -139,7 +139,7 @@ class StandIn(PbsPrograms):
     def __post_init__(self) -> None:
         super().__init__("", 10.0)
 
-    def missing(self) -> list[str]:
+    def list_missing_programs(self) -> list[str]:
         return []
 
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:

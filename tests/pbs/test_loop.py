@@ -231,7 +231,7 @@ def test_why_such_a_subjob_waits_is_told_where_other_waits_are(world):
     for _ in range(40):
         report = world.cycle()
     journal = world.bridge().journal
-    (aside,) = journal.asides(BACKED_OFF)
+    (aside,) = journal.list_unscheduled_jobs(BACKED_OFF)
     assert (aside.label, aside.reason.endswith(RELEASE_POINTLESS)) == (never.partition(".")[0], True)
     assert len(report.put_off) == 1
 

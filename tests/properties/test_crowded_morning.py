@@ -17,4 +17,4 @@ def test_a_crowded_morning_is_replayed_without_breaking_a_rule(dispatcher, setti
     jobs = eurora_jobs(days=0.2, seed=0, load=8)
     result = simulate(Workload("made up", "eurora", cluster, jobs, {}, ()), dispatcher, "last-two", settings=settings)
     assert not result.schedule.violations
-    assert result.left_waiting == 0
+    assert result.never_started_count == 0

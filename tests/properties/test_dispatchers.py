@@ -65,7 +65,7 @@ def test_the_compiled_loop_gives_the_same_starts(world, name):
     cluster, trace = world
     ordinary = replay(trace, cluster, policy_of(name))
     compiled = TraceReplay(trace, cluster, policy_of(name))
-    assert compiled.compilable
+    assert compiled.is_compilable
     found = compiled.run_compiled()
     assert np.array_equal(found.start_s, ordinary.start_s)
     assert [found.placement_of(i) for i in range(len(trace))] == [ordinary.placement_of(i) for i in range(len(trace))]

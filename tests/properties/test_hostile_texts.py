@@ -94,8 +94,10 @@ def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: 
 @given(sites(), st.sampled_from(RELEASES))
 def test_nobody_writes_into_a_fresh_look(site: tuple[list[Job], set[int]], release: str) -> None:
     jobs, odd = site
-    found = {record["id"]: record for record in SlurmCliReader(programs=Programs(jobs, release)).look(None)}
-    true = {r["id"]: r for r in SlurmCliReader(programs=Programs([harmless(job) for job in jobs], release)).look(None)}
+    found = {record["id"]: record for record in SlurmCliReader(programs=Programs(jobs, release)).read_jobs(None)}
+    true = {
+        r["id"]: r for r in SlurmCliReader(programs=Programs([harmless(job) for job in jobs], release)).read_jobs(None)
+    }
     for job in jobs:
         if job.number not in found:
             assert job.number in odd

@@ -65,7 +65,7 @@ def test_no_association_with_an_odd_name_is_lost(seed: int) -> None:
     qos = [odd.name() for _ in range(4)]
     state = "\n".join([STATE, *rows, *(QOS_LINE.format(name=name) for name in qos)])
     found = parse_site_policy(ALL | {"state": state})
-    assert found.trouble.all() == ()
+    assert found.trouble.list_objects() == ()
     assert all(found.site.accounts.find(name, user) is not None for name, user, _ in users)
     assert set(qos) < found.spent.qos_minutes.keys()
 

@@ -60,7 +60,7 @@ def first_dive(snapshot: Snapshot) -> float | None:
     slots = startable(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return None
-    facts = facts.considering(by_slowdown(snapshot, slots))
+    facts = facts.with_considered_jobs(by_slowdown(snapshot, slots))
     estimate_s = facts.table.estimate_s[facts.jobs]
     starts = cp_problem.first_leaf(facts).start_s
     return float(((starts - snapshot.table.submit_s[facts.jobs] + estimate_s) / estimate_s).sum())
@@ -161,7 +161,7 @@ def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) 
     slots = startable(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return
-    facts = facts.considering(by_slowdown(snapshot, slots))
+    facts = facts.with_considered_jobs(by_slowdown(snapshot, slots))
     problem = cp_problem.CpProblem(facts, slowdown(snapshot, facts.jobs, ExpectedQueueWaits()), slots[:0], False)
     from_dive = CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
     solved = improve(problem, from_dive, "positions", SearchLimit(1.0, 1.0, 100, effort=80_000), seed=0)

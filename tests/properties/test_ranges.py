@@ -15,7 +15,7 @@ from cpsched.kernels.node_classes import build_node_classes, move_node
 from cpsched.kernels.node_layout import build_runs
 from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns
 from cpsched.kernels.pool_list_scheduling import open_plan
-from cpsched.kernels.scheduling_state import SchedulingState, starts_of
+from cpsched.kernels.scheduling_state import SchedulingState, copy_starts
 from cpsched.kernels.search_state import OrderSearchSettings, OrderSearchState, make_room_for, new_search
 from cpsched.kernels.total_profile import open_totals
 from cpsched.model import Cluster, IntArray
@@ -142,7 +142,7 @@ def test_ranges_give_and_take_back_what_single_nodes_do(seed, nodes, kinds):
         assert len(set(new.values())) == len(new)
         expected.append((position, taken))
     assert written(site) == len(expected)
-    slots, offsets, nodes_, units = starts_of(site.draft)
+    slots, offsets, nodes_, units = copy_starts(site.draft)
     for i, (position, taken) in enumerate(expected):
         assert slots[i] == site.queue[position]
         a, b = offsets[i], offsets[i + 1]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, without_reserved_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, defer_reservation_conflicts
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
 
 MINUTE_S = 60
@@ -74,7 +74,7 @@ def test_no_start_takes_what_a_reservation_holds(
             starts.append(sent)
             for node, amounts in amounts_used(sent.request, sent.placement, seen.cluster.capacity).items():
                 free[node] -= amounts
-    found = without_reserved_conflicts(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
+    found = defer_reservation_conflicts(starts, (), translator.to_come, seen.cluster.capacity, scene.now_s)
     begun = [each for each in found if not isinstance(each, str)]
     if starts:
         assert begun, "of the starts that fit by themselves one at least is sent"

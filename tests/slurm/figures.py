@@ -28,10 +28,10 @@ BURST = """
 import json, os, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_options import Options, transport_of
+from cpsched_bridge.adapters.slurm.slurm_options import Options, make_transport
 from cpsched_bridge.ports import StartOrder
 count = int(sys.argv[1])
-backend = SlurmBackend(transport_of(Options(transport=os.environ["CPSCHED_TRANSPORT"])))
+backend = SlurmBackend(make_transport(Options(transport=os.environ["CPSCHED_TRANSPORT"])))
 seen = backend.observe()
 free, orders = seen.free.copy(), []
 for p in seen.pending[:count]:

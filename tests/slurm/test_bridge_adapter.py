@@ -16,12 +16,12 @@ PRELUDE = """
 import json, os, signal, sys, time
 import numpy as np
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_options import Options, transport_of
+from cpsched_bridge.adapters.slurm.slurm_options import Options, make_transport
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import StartOrder
 
 OPTIONS = Options(transport=os.environ["CPSCHED_TRANSPORT"], deadline_s=20.0)
-transport = transport_of(OPTIONS)
+transport = make_transport(OPTIONS)
 backend = SlurmBackend(transport)
 
 def pack(seen, wanted=None):

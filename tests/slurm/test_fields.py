@@ -6,7 +6,7 @@ no list has is left to Slurm.
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import has_trouble
+from cpsched_bridge.adapters.slurm.slurm_records import is_unusable
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED
@@ -26,7 +26,7 @@ def test_every_field_that_is_printed_stands_in_a_list(slurm: Slurm, kind: str) -
     records = [text for text in printed.split("\n\n") if "=" in text]
     assert records
     known = KINDS[kind]
-    assert set().union(*(known.words_of(text) for text in records)) <= known.names
+    assert set().union(*(known.parse_fields(text) for text in records)) <= known.names
 
 
 @pytest.mark.conformance
@@ -38,9 +38,9 @@ def test_no_object_of_this_cluster_is_left_out(slurm: Slurm) -> None:
         return slurm.run("env", *settings, "scontrol", "--all", "show", kind)
 
     found = [
-        *scontrol_objects.nodes(shown("nodes")),
-        *scontrol_objects.partitions(shown("partitions")),
-        *scontrol_objects.reservations(shown("reservations")),
+        *scontrol_objects.parse_nodes(shown("nodes")),
+        *scontrol_objects.parse_partitions(shown("partitions")),
+        *scontrol_objects.parse_reservations(shown("reservations")),
     ]
-    assert {each["name"]: (each["unreadable"], each["unknown"]) for each in found if has_trouble(each)} == {}
+    assert {each["name"]: (each["unreadable"], each["unknown"]) for each in found if is_unusable(each)} == {}
     assert found[-1]["name"] == "fields"

@@ -36,11 +36,11 @@ import numpy as np
 
 from cpsched.feasibility import free_units_by_node
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
-from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, own_key
+from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, make_job_key
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key, request_fingerprint
 from cpsched_bridge.ports import Observation, PendingJob
-from cpsched_bridge.store.ledger import LedgerEntry, LedgerState, LedgerTransition, move
+from cpsched_bridge.store.ledger import LedgerEntry, LedgerState, LedgerTransition, make_transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Backoff:
         """Return the delay after this number of attempts; the initial one after none."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
-    def after_s(self, delay_s: float) -> float:
+    def next_delay_s(self, delay_s: float) -> float:
         """Return the delay that follows another one."""
         return min(self.maximum_s, delay_s * self.factor)
 
@@ -102,7 +102,7 @@ class _Group:
     @property
     def is_limit(self) -> bool:
         """Whether the end of a job in the group permits another start."""
-        return self.start.is_limit and self.key != own_key(self.start.pending)
+        return self.start.is_limit and self.key != make_job_key(self.start.pending)
 
     @property
     def only_last(self) -> bool:
@@ -112,7 +112,7 @@ class _Group:
     def fail(self, start: FailedStart, moved: bool, now_s: int) -> None:
         """Restart the wait. It grows unless jobs of the group started or ended meanwhile (`moved`)."""
         self.start, self.has_run = start, self.has_run or moved
-        self.wait_s = STARTS.initial_s if moved else STARTS.after_s(self.wait_s)
+        self.wait_s = STARTS.initial_s if moved else STARTS.next_delay_s(self.wait_s)
         self.failures = (0 if moved else self.failures) + (not start.explained)
         self.until_s = now_s + self.wait_s
         self.tries, self.next_tries, self.tried = 0, 1, False
@@ -129,7 +129,7 @@ class _Group:
         self.tries = max(self.tries, self.next_tries)
         moves = self.tried or self.is_limit
         if not moves:
-            self.wait_s = UNTRIED.after_s(self.wait_s)
+            self.wait_s = UNTRIED.next_delay_s(self.wait_s)
         if moves or self.key.kind != "user":
             self.next_tries *= 2
         self.until_s, self.tried = now_s + self.wait_s, False
@@ -161,12 +161,12 @@ class BackoffQueue:
     """Backed-off groups by key. A restart loses them; one failed start each restores them."""
 
     jobs: frozenset[int] = frozenset()
-    """The jobs that `applied` last marked."""
+    """The jobs that `mark_backed_off` last marked."""
     _groups: dict[BackoffKey, _Group] = field(default_factory=dict)
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
     """The jobs of the last observation with a group; most are unchanged in the next one."""
 
-    def note(self, seen: Observation, starts: StartOutcomes) -> list[CycleEvent]:
+    def record_starts(self, seen: Observation, starts: StartOutcomes) -> list[CycleEvent]:
         """Record the results of starts. Return events."""
         if not starts.failed and not self._groups:
             return []
@@ -223,17 +223,21 @@ class BackoffQueue:
         for each in seen.pending:
             known = before.get(each.job.id)
             if known is None or known.pending is not each:
-                keys = dict.fromkeys((own_key(each), *each.groups, equivalence_key(each.job), _all_of(each.job.user)))
+                keys = dict.fromkeys(
+                    (make_job_key(each), *each.groups, equivalence_key(each.job), _all_of(each.job.user))
+                )
                 known = _Waiting(each, tuple(keys))
             self._waiting[each.job.id] = known
             members.update((key, each.job) for key in known.keys if key in self._groups)
         for key, group in list(self._groups.items()):
-            own = key == own_key(group.start.pending)
+            own = key == make_job_key(group.start.pending)
             gone = key not in members or (own and _asks(members[key]) != _asks(group.start.pending.job))
             if gone or not (key in failed or group.advance(began.get(key, 0), group.count_of(seen.ended), seen.now_s)):
                 del self._groups[key]
 
-    def leave(self, seen: Observation, entries: Mapping[int, LedgerEntry], max_failures: int) -> list[LedgerTransition]:
+    def find_jobs_to_unmanage(
+        self, seen: Observation, entries: Mapping[int, LedgerEntry], max_failures: int
+    ) -> list[LedgerTransition]:
         """Return held jobs to leave to the cluster's own scheduler after too many failed starts of their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
@@ -243,10 +247,10 @@ class BackoffQueue:
                 continue
             if entry.state is LedgerState.HELD and not entry.leave:
                 why = f"{failures} consecutive starts of its equivalence class failed"
-                found.append(move(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why))
+                found.append(make_transition(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why))
         return found
 
-    def applied(self, seen: Observation, entries: Mapping[int, LedgerEntry]) -> Observation:
+    def mark_backed_off(self, seen: Observation, entries: Mapping[int, LedgerEntry]) -> Observation:
         """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
 
         Tried jobs come last, without priority and as the newest, unless a limit backs them off.
@@ -327,12 +331,12 @@ class CommandRetries:
     stuck: set[int] = field(default_factory=set)
     """Jobs with intents for more than `STUCK_S` seconds."""
 
-    def due(self, kind: str, job_id: int, now_s: int) -> bool:
+    def is_due(self, kind: str, job_id: int, now_s: int) -> bool:
         """Return whether a command may be sent now (cluster time)."""
         last = self._sent.get(job_id)
         return last is None or last.kind != kind or now_s >= last.next_s
 
-    def note(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
+    def record_sent(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
         """Record commands that are being sent. Return the jobs that reach the reported number of repeats."""
         in_vain = []
         for job_id in job_ids:
@@ -344,7 +348,7 @@ class CommandRetries:
                 in_vain.append(job_id)
         return in_vain
 
-    def intend(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
+    def record_intended(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
         """Record the jobs with current intents; others are forgotten after a while.
 
         Return newly stuck jobs, with the duration of their intents.

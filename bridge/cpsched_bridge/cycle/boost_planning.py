@@ -37,7 +37,7 @@ class BoostableJob:
     """False: the boost is another actor's, or would have no effect."""
 
     @property
-    def shown(self) -> int:
+    def displayed_priority(self) -> int:
         """The priority by which the cluster sorts, at least 1."""
         return max(1, self.own + self.points)
 
@@ -58,12 +58,12 @@ class PriorityBoostLimits:
             require(getattr(self, name) > 0, name, getattr(self, name), "must be positive")
 
     @property
-    def gap(self) -> int:
+    def min_gap(self) -> int:
         """Distance of two ordered jobs: how far priorities may drift before they swap."""
         return max(1, self.points // (HEAD_ROOM * (self.depth + 1)))
 
 
-def boost_changes(
+def plan_boost_changes(
     wished: Sequence[BoostableJob], others: Iterable[BoostableJob], bounds: PriorityBoostLimits
 ) -> list[tuple[int, int]]:
     """Return changed boosts by job: the front of the plan first, then those to remove.
@@ -89,7 +89,7 @@ def order_agreement(wished: Sequence[BoostableJob]) -> float:
     for tier in {each.tier for each in wished}:
         before: list[tuple[int, int]] = []
         for each in (candidate for candidate in wished if candidate.tier == tier):
-            place = (-each.shown, each.id)
+            place = (-each.displayed_priority, each.id)
             right += bisect_right(before, place)
             pairs += len(before)
             insort(before, place)
@@ -100,8 +100,8 @@ def _in_tier(
     front: Sequence[BoostableJob], behind: Sequence[BoostableJob], bounds: PriorityBoostLimits
 ) -> dict[int, int]:
     """Return the boosts of the movable jobs at one tier's front."""
-    floor = sorted(max(1, each.own) if each.movable else each.shown for each in behind)
-    layout = _layout(front, floor, bounds.points, bounds.gap)
+    floor = sorted(max(1, each.own) if each.movable else each.displayed_priority for each in behind)
+    layout = _layout(front, floor, bounds.points, bounds.min_gap)
     order = sorted(range(len(front)), key=lambda at: (-layout[at], at))
     ahead, fresh = [front[at] for at in order], [layout[at] for at in order]
     tight = _layout(ahead, floor, bounds.points, 1)
@@ -122,7 +122,7 @@ def _layout(front: Sequence[BoostableJob], floor: Sequence[int], most: int, gap:
     values, taken = [0] * len(front), list(floor)
     for at in range(len(front) - 1, -1, -1):
         each = front[at]
-        value = each.shown
+        value = each.displayed_priority
         if each.movable:
             value = max(1, each.own)
             passed = bisect_right(taken, each.own + most - gap)
@@ -142,24 +142,25 @@ def _kept(
     """
     scale = len(front) + 1
     by_number = {each.id: rank for rank, each in enumerate(sorted(front, key=lambda each: -each.id))}
-    keys = [each.shown * scale + (by_number[each.id] if ties else 0) for each in front]
+    keys = [each.displayed_priority * scale + (by_number[each.id] if ties else 0) for each in front]
     step = 1 if ties else scale
     may_stay = [
         at
         for at, each in enumerate(front)
-        if each.shown >= min(least[at], fresh[at]) and (not each.movable or 0 <= each.points <= bounds.points)
+        if each.displayed_priority >= min(least[at], fresh[at])
+        and (not each.movable or 0 <= each.points <= bounds.points)
     ]
     stay = _longest([(at, keys[at] + step * at) for at in may_stay])
-    values = [each.shown for each in front]
+    values = [each.displayed_priority for each in front]
     for above, below in zip([None, *stay], [*stay, None], strict=True):
         between = range(0 if above is None else above + 1, len(front) if below is None else below)
         for at in between:
             if below is None:
                 room = fresh[at] if above is None else min(fresh[at], values[above] - (at - above))
             elif above is None:
-                room = front[below].shown + bounds.gap * (below - at)
+                room = front[below].displayed_priority + bounds.min_gap * (below - at)
             else:
-                high, low = front[above].shown, front[below].shown
+                high, low = front[above].displayed_priority, front[below].displayed_priority
                 room = low + (high - low) * (below - at) // (below - above)
             values[at] = _shown(front[at], room, bounds)
     return values
@@ -184,7 +185,7 @@ def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
 
 def _points(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the boost that brings a job to a priority; the current one if that suffices."""
-    if each.shown == value and 0 <= each.points <= bounds.points:
+    if each.displayed_priority == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0
 
@@ -192,7 +193,7 @@ def _points(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
 def _shown(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the priority nearest to `value` that a job can have."""
     if not each.movable:
-        return each.shown
+        return each.displayed_priority
     return max(1, each.own + max(0, min(bounds.points, value - each.own)))
 
 
@@ -202,4 +203,4 @@ def _out_of_order(front: Sequence[BoostableJob], values: Sequence[int]) -> int:
 
 
 def _moved(front: Sequence[BoostableJob], values: Sequence[int]) -> int:
-    return sum(each.movable and each.shown != value for each, value in zip(front, values, strict=True))
+    return sum(each.movable and each.displayed_priority != value for each, value in zip(front, values, strict=True))

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import Decision, Snapshot
-from cpsched_bridge.cycle.boost_planning import BoostableJob, PriorityBoostLimits, boost_changes, order_agreement
+from cpsched_bridge.cycle.boost_planning import BoostableJob, PriorityBoostLimits, order_agreement, plan_boost_changes
 from cpsched_bridge.cycle.cycle_commands import OUTDATED
 from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Backend, Outcome, PriorityBoost, QueueRank, Result, SupportsBoost
 from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
-from cpsched_bridge.store.state_paths import advice_path
+from cpsched_bridge.store.state_paths import boost_ledger_path
 
 KIND = "advise"
 """Name of the command in journal and metrics."""
@@ -52,19 +52,19 @@ class PriorityBooster:
     """Starts by the last plan."""
 
     @staticmethod
-    def of(backend: Backend, settings: Settings) -> PriorityBooster | None:
+    def from_settings(backend: Backend, settings: Settings) -> PriorityBooster | None:
         """Return the booster of a cluster; None in shadow mode, or if the cluster supports no boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
-        book = BoostLedger(advice_path(settings), settings.durable)
+        book = BoostLedger(boost_ledger_path(settings), settings.durable)
         return PriorityBooster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
 
-    def note_plan(self, report: CycleReport) -> None:
+    def remember_plan(self, report: CycleReport) -> None:
         """Remember a decision in advise mode until the next observation."""
         if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
             self._planned = report.decision.plan_by_job(report.snapshot)
 
-    def note_started(self, report: CycleReport) -> None:
+    def report_early_starts(self, report: CycleReport) -> None:
         """In advise mode, report jobs that the cluster started long before their planned start."""
         planned, self._planned = self._planned, {}
         if report.mode != "advise":
@@ -74,7 +74,7 @@ class PriorityBooster:
             early_s = planned.get(job.id, start_s) - start_s
             if early_s > spare_s:
                 words = f"the cluster's scheduler started it {early_s:,} s before the plan would have"
-                report.tell("started_otherwise", words, job.id)
+                report.add_event("started_otherwise", words, job.id)
 
     def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
         """In advise mode, send the order of the plan; in other modes, remove the boosts.
@@ -87,13 +87,15 @@ class PriorityBooster:
             try:
                 self.remove_boosts(report, monotonic_s)
             except BackendError as error:  # remaining boosts must not stop the rest
-                report.tell("points_left", f"up to {self.left()} jobs may still have boosts: {error}")
+                report.add_event(
+                    "points_left", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
+                )
         elif outdated:
-            report.fail("outdated", OUTDATED)
+            report.record_failure("outdated", OUTDATED)
         else:
-            self.work(report, monotonic_s)
+            self.send_boosts(report, monotonic_s)
 
-    def work(self, report: CycleReport, monotonic_s: float) -> None:
+    def send_boosts(self, report: CycleReport, monotonic_s: float) -> None:
         """Boost jobs if due. Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
 
         Without a decision nothing changes.
@@ -106,7 +108,7 @@ class PriorityBooster:
         planned, others = split_by_plan(ranks, planned_order(report.decision, report.snapshot), self.book)
         others = self._without_plan_for_long(others, monotonic_s)
         bounds = PriorityBoostLimits(self.settings.max_boost)
-        told = boost_changes(planned, others, bounds)
+        told = plan_boost_changes(planned, others, bounds)
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}
         self._tell([self._advice(by_id[id], points) for id, points in told], report)
@@ -131,19 +133,19 @@ class PriorityBooster:
             return
         self._again_s = monotonic_s + self.settings.every_s
         ranks = self._ranks(report.observation.now_s if report.observation is not None else 0)
-        wanted = [each for each in boosts_to_remove(ranks, self.book) if each.id not in self._told_0]
+        wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._told_0]
         outcomes = self._tell(wanted[:MOST_BACK], report)
         unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
         self._told_0 |= {outcome.job_id for outcome in outcomes if outcome.result != "unknown"} & unseen
         self._clean = all(each.id in self._told_0 for each in wanted)
 
-    def left(self) -> int:
+    def count_boosted_jobs(self) -> int:
         """Return how many jobs may have a boost of the bridge; 0 once the cluster has shown that none has."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _ranks(self, now_s: int) -> Sequence[QueueRank]:
         ranks = self.backend.ranks()
-        self.book.forget((rank.id for rank in ranks), now_s - self.keep_s)
+        self.book.prune((rank.id for rank in ranks), now_s - self.keep_s)
         return ranks
 
     def _advice(self, rank: QueueRank, points: int) -> PriorityBoost:
@@ -158,7 +160,7 @@ class PriorityBooster:
             self._clean = False
             self._told_0 -= raised.keys()
             assert report.snapshot is not None
-            self.book.intend(raised, report.snapshot.now_s)
+            self.book.record_intended(raised, report.snapshot.now_s)
         outcomes = _asked(self.backend, advice, report)
         report.outcomes += [(KIND, outcome) for outcome in outcomes]
         return outcomes
@@ -194,7 +196,7 @@ def split_by_plan(
     return [candidate for _, candidate in sorted(planned, key=lambda each: (each[0], each[1].id))], others
 
 
-def boosts_to_remove(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
+def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
     """Return the removals of the bridge's boosts, and of recorded ones that the cluster does not show."""
     found = []
     for rank in ranks:
@@ -215,7 +217,7 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
     for _ in range(attempts):
         try:
             ranks = backend.ranks()
-            wanted = boosts_to_remove(ranks, book)
+            wanted = plan_boost_removal(ranks, book)
             outcomes = backend.set_boosts(wanted) if wanted else []
         except BackendError as error:
             problems = [f"jobs may still have boosts: {error}"]
@@ -229,11 +231,11 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
 
 
 def _ours(rank: QueueRank, book: BoostLedger) -> bool:
-    return rank.points in book.values(rank.id, rank.kin)
+    return rank.points in book.list_possible_boosts(rank.id, rank.kin)
 
 
 def _instead_of(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
-    return book.values(rank.id, rank.kin)
+    return book.list_possible_boosts(rank.id, rank.kin)
 
 
 def _asked(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:

@@ -34,33 +34,33 @@ class BridgeModeSwitch:
     _unwritten: str = field(default="", init=False)
     """The reason of a pause that the disk could not store."""
 
-    def present(self) -> Mode:
+    def choose_mode(self) -> Mode:
         """Return the mode of the starting cycle."""
         if self.configured == "shadow":
             return "shadow"
-        return self.configured if self.reason() is None else "paused"
+        return self.configured if self.pause_reason() is None else "paused"
 
     @property
-    def wanted(self) -> bool:
+    def wants_leadership(self) -> bool:
         """Whether the bridge would control or advise if no other bridge did."""
         return self.configured != "shadow" and self._own_reason() is None
 
-    def reason(self) -> str | None:
+    def pause_reason(self) -> str | None:
         """Return why the bridge is paused, or None."""
-        return self._own_reason() or self.claims.why_not()
+        return self._own_reason() or self.claims.standby_reason()
 
     def _own_reason(self) -> str | None:
-        return self._unwritten or self.pause.reason() or self.trouble()
+        return self._unwritten or self.pause.read_reason() or self.trouble()
 
-    def note(self, report: CycleReport) -> None:
+    def report_mode_change(self, report: CycleReport) -> None:
         """Report a changed mode. The circuit breaker restarts from zero after a pause."""
-        report.paused = (self.reason() or "") if report.mode == "paused" else ""
+        report.paused = (self.pause_reason() or "") if report.mode == "paused" else ""
         if report.mode == self._last:
             return
         self._last = report.mode
         if report.mode in ("advise", "control"):
             self.breaker.reset()
-        report.tell("mode", " ".join([report.mode, self.reason() or ""]).strip())
+        report.add_event("mode", " ".join([report.mode, self.pause_reason() or ""]).strip())
         self.systemd.notify(f"STATUS={report.mode}")
 
     def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
@@ -68,9 +68,9 @@ class BridgeModeSwitch:
 
         Raise `OSError` if the disk cannot store it. The bridge pauses nevertheless, and the next call writes it.
         """
-        verdict, report.failing_users = self.breaker.verdict(now_s), len(self.breaker.failing(now_s))
+        verdict, report.failing_users = self.breaker.trip_reason(now_s), len(self.breaker.list_failing_users(now_s))
         if verdict is not None and report.mode in ("advise", "control"):
-            report.tell("stood_down", verdict)
+            report.add_event("stood_down", verdict)
             self._unwritten = f"circuit breaker: {verdict}; `cpsched resume` resumes"
         if self._unwritten:
             self.pause.pause(self._unwritten)
@@ -88,7 +88,7 @@ class PeriodicReadinessChecks:
     """The configured mode; other modes' checks are omitted."""
     _failing: dict[str, str] = field(default_factory=dict, init=False)
 
-    def note(self, now_s: float, report: CycleReport) -> None:
+    def run_if_due(self, now_s: float, report: CycleReport) -> None:
         """Run the checks if they are due at a monotonic time.
 
         A check is an event when it starts to fail, when its text changes, and when it passes again. A failed check does
@@ -101,19 +101,19 @@ class PeriodicReadinessChecks:
         failing = {check.name: _words(check) for check in report.checks if not check.ok}
         for name in failing:
             if failing[name] != self._failing.get(name):
-                report.tell("check_failed", f"{name}: {failing[name]}")
+                report.add_event("check_failed", f"{name}: {failing[name]}")
         for name in self._failing.keys() - failing.keys():
-            report.tell("check_mended", name)
+            report.add_event("check_mended", name)
         self._failing = failing
 
     def _checks(self) -> Sequence[Check]:
         try:
-            return [Check(UNANSWERED, True, "answered"), *concerning(self.backend.checks(), self.mode)]
+            return [Check(UNANSWERED, True, "answered"), *select_checks(self.backend.checks(), self.mode)]
         except BackendError as error:
             return [Check(UNANSWERED, False, str(error))]
 
 
-def concerning(checks: Iterable[Check], mode: str) -> list[Check]:
+def select_checks(checks: Iterable[Check], mode: str) -> list[Check]:
     """Return the checks of a configured mode; in shadow mode all, with those of advise mode as warnings."""
     if mode == "shadow":
         return [replace(check, required=False) if check.mode == "advise" else check for check in checks]

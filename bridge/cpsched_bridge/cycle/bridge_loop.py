@@ -21,7 +21,7 @@ from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
 from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch, PeriodicReadinessChecks
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
 from cpsched_bridge.cycle.cycle_commands import CycleCommands
-from cpsched_bridge.cycle.cycle_failures import describe_failure, failing_cycle
+from cpsched_bridge.cycle.cycle_failures import describe_failure, fail_cycle_on_error
 from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
 from cpsched_bridge.cycle.decision_deadline import can_interrupt
@@ -29,19 +29,19 @@ from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.real_clock import record_duration
-from cpsched_bridge.cycle.release_jobs import only_disk_problems, release_all_jobs
+from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartup
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import BackendError, PolicyFailure
 from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.bridge_identity import lease_of
-from cpsched_bridge.store.heartbeat import Heartbeat, age_s
+from cpsched_bridge.store.bridge_identity import make_lease
+from cpsched_bridge.store.heartbeat import Heartbeat, read_age_s
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.store.state_paths import take_over_file
+from cpsched_bridge.store.state_paths import take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_S = 120.0
@@ -74,17 +74,17 @@ class Bridge:
 
     def __init__(self, parts: BridgeParts) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
-        asked = take_over_file(settings).taken
-        claims = LeaderElection(backend, lease_of(settings.state_dir), settings.lease.duration_s, asked)
+        asked = take_leadership_file(settings).consume_request
+        claims = LeaderElection(backend, make_lease(settings.state_dir), settings.lease.duration_s, asked)
         breaker, heart = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
         self.mode = BridgeModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
         self._reader = ObservationReader(backend, ledger)
-        self._deciders = PolicyWithFallback.of(parts.policy, parts.fallback, pace, settings)
+        self._deciders = PolicyWithFallback.from_settings(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
         self._sending = CycleCommands(backend, ledger, claims, settings, self.timing)
-        self._adviser = PriorityBooster.of(backend, settings)
+        self._adviser = PriorityBooster.from_settings(backend, settings)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
@@ -120,26 +120,26 @@ class Bridge:
     def cycle(self) -> CycleReport:
         """Run one cycle. Failures go into the report; only an `InvalidSetting` of the first observation is raised."""
         # 1. Begin: remaining start-up, mode, time.
-        waits_for = self.parts.startup.waits_for() or ""
+        waits_for = self.parts.startup.pending_step() or ""
         if waits_for:
-            self.parts.startup.note(waits_for, self._now_s)
-        report = self._telling.new_report(self.mode.present(), waits_for)
+            self.parts.startup.record_decision_wait(waits_for, self._now_s)
+        report = self._telling.new_report(self.mode.choose_mode(), waits_for)
         self.timing.begin(report)
         # 2. Read, reconcile, decide, apply.
-        with failing_cycle(report):
+        with fail_cycle_on_error(report):
             self._work(report)
-            self._checking.note(self._now_s, report)
+            self._checking.run_if_due(self._now_s, report)
         # 3. Pause after too many failures.
-        with failing_cycle(report, OSError):
+        with fail_cycle_on_error(report, OSError):
             self.mode.pause_if_needed(report, self._now_s)
         # 4. Record the round and its events.
         self.timing.note_load(report)
-        report.stuck = self._sending.stuck
-        self._telling.write_down(report)
+        report.stuck = self._sending.stuck_job_count
+        self._telling.record_cycle(report)
         # 5. Report to the start-up's listeners, the log and the listeners.
-        with failing_cycle(report):
-            self.parts.startup.tell(report.waits_for)
-        self._telling.tell(report)
+        with fail_cycle_on_error(report):
+            self.parts.startup.report_step(report.waits_for)
+        self._telling.notify_listeners(report)
         self.timing.end(report)
         return report
 
@@ -147,21 +147,23 @@ class Bridge:
         pace = self.parts.pace
         # 1. Read the cluster, and check which bridge is in control.
         try:
-            seen, past = self._reader.read_for(report, self.mode, pace, self.parts.settings.policy.power.cap())
-            report.mode = self.mode.present()
+            seen, past = self._reader.read_for_cycle(
+                report, self.mode, pace, self.parts.settings.policy.power.to_power_cap()
+            )
+            report.mode = self.mode.choose_mode()
         finally:
-            self.mode.note(report)
+            self.mode.report_mode_change(report)
         # 2. Learn from ended jobs, and record started ones.
-        self._deciders.learner.note_reading(seen, past, report)
+        self._deciders.learner.record_reading(seen, past, report)
         if self._adviser is not None:
-            self._adviser.note_started(report)
+            self._adviser.report_early_starts(report)
         # 3. Reconcile the ledger with the observation, and back off jobs whose starts fail.
         with record_duration(report, "reconcile", pace):
             self._reconcile(seen, report)
-            seen = report.observation = self._backoff.applied(seen, self.parts.ledger.by_id)
+            seen = report.observation = self._backoff.mark_backed_off(seen, self.parts.ledger.by_id)
             report.put_off = self._backoff.jobs
         # 4. Remove pins of failed starts.
-        entries = self._sending.take_off_pins(seen, report)
+        entries = self._sending.remove_pins(seen, report)
         # 5. Decide, and verify the decision.
         if not report.waits_for:
             self._decide(seen, entries, report)
@@ -169,51 +171,53 @@ class Bridge:
         with record_duration(report, "apply", pace):
             self._sending.apply(seen, report)
             if self._adviser is not None:
-                self._adviser.apply(report, self.mode.claims.outdated(self._now_s), self._now_s)
+                self._adviser.apply(report, self.mode.claims.is_outdated(self._now_s), self._now_s)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Update the ledger to the observation; in shadow mode it is empty."""
         if report.mode == "shadow":
             return
         starts = self._sending.reconcile(seen, report)
-        self.mode.breaker.note(seen, starts, self._now_s)
-        report.happenings += self._backoff.note(seen, starts)
+        self.mode.breaker.record_reading(seen, starts, self._now_s)
+        report.happenings += self._backoff.record_starts(seen, starts)
         if report.mode == "control":
             max_failures = self.parts.settings.start.max_failures
-            self._sending.record(self._backoff.leave(seen, self.parts.ledger.by_id, max_failures), report)
+            self._sending.record_transitions(
+                self._backoff.find_jobs_to_unmanage(seen, self.parts.ledger.by_id, max_failures), report
+            )
 
     def _decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
         """Train and ask the policy. Its failure must not affect held jobs."""
         try:
             self._deciders.decide(seen, entries, report)
         except PolicyFailure as failure:
-            self.mode.breaker.decided(False)
-            report.fail(failure.kind, str(failure))
+            self.mode.breaker.record_decision(False)
+            report.record_failure(failure.kind, str(failure))
         else:
             if report.decision is not None:
-                self.mode.breaker.decided(True)
+                self.mode.breaker.record_decision(True)
                 if self._adviser is not None:
-                    self._adviser.note_plan(report)
-        self.parts.startup.note(report.waits_for, self._now_s)
+                    self._adviser.remember_plan(report)
+        self.parts.startup.record_decision_wait(report.waits_for, self._now_s)
 
     def stop(self) -> list[str]:
         """Release the held jobs, unless they are to be kept. Return one line per problem."""
         backend, ledger, settings, claims = self.parts.backend, self.parts.ledger, self.parts.settings, self.mode.claims
         self._note_stopping()
-        problems, released = [], -ledger.counts()[LedgerState.FREE]
+        problems, released = [], -ledger.counts_by_state()[LedgerState.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
             with contextlib.suppress(CompilationCancelled):  # of a simulated cluster in this process
                 problems = release_all_jobs(
                     backend, ledger, "the bridge stops", self._beside_another, goes_on=self._note_stopping
                 )
-            unwritten = only_disk_problems(problems)
+            unwritten = are_only_disk_problems(problems)
             if self._adviser is not None:
                 problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # the lease expires later
-                (claims.leave_word if unwritten else claims.release_lease)()
+                (claims.leave_release_mark if unwritten else claims.release_lease)()
         if self._adviser is not None:
             self._adviser.book.close()
-        counts = ledger.counts()
+        counts = ledger.counts_by_state()
         released, held = (
             released + counts[LedgerState.FREE],
             sum(counts[state] for state in KEPT - {LedgerState.STARTING}),
@@ -227,7 +231,7 @@ class Bridge:
 
     def _beside_another(self, seen: Observation) -> bool:
         """Return whether another bridge is in control, which may have taken over since the last cycle."""
-        return self.mode.claims.rival_of(seen.claim, self._now_s) is not None
+        return self.mode.claims.find_other_leader(seen.claim, self._now_s) is not None
 
     def _while_starting(self) -> None:
         """Send a sign of life before the first cycle, which reports failures, and remove old pins."""
@@ -235,16 +239,18 @@ class Bridge:
             self._telling.heart.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
             return
-        report = CycleReport(self._telling.number, self.mode.present(), self.parts.pace.unix_s())
+        report = CycleReport(self._telling.number, self.mode.choose_mode(), self.parts.pace.unix_s())
         try:
-            self._sending.take_off_left_pins(self._reader, report)
+            self._sending.remove_orphaned_pins(self._reader, report)
         except (BackendError, sqlite3.Error) as error:
             structlog.get_logger("bridge").warning("old_pins", detail=f"not removed yet: {describe_failure(error)}")
         self._telling.late += report.happenings
 
     def _trouble(self) -> str | None:
         """Return why the bridge must not hold or boost jobs now although it is not paused."""
-        return self._telling.heart.trouble(self._now_s) or self.parts.startup.trouble(self._now_s)
+        return self._telling.heart.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
+            self._now_s
+        )
 
     @property
     def _now_s(self) -> float:
@@ -254,6 +260,6 @@ class Bridge:
 def _heartbeat_age_s(settings: Settings) -> float | None:
     """Return the age of the previous bridge's heartbeat; None if it cannot be read."""
     try:
-        return age_s(settings.heartbeat_path)
+        return read_age_s(settings.heartbeat_path)
     except OSError:
         return None

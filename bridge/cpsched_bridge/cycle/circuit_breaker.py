@@ -45,7 +45,7 @@ class CircuitBreaker:
     """Names of each kind that were seen; at most two, to know that there is more than one."""
     _bad_decisions: int = 0
 
-    def note(self, seen: Observation, starts: StartOutcomes, at_s: float) -> None:
+    def record_reading(self, seen: Observation, starts: StartOutcomes, at_s: float) -> None:
         """Record the users and names of an observation, and the results of starts, at a monotonic time."""
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
@@ -63,11 +63,11 @@ class CircuitBreaker:
     def _record(self, user: str) -> _Record:
         return self._users.setdefault(user, _Record(deque(maxlen=_REMEMBERED)))
 
-    def decided(self, good: bool) -> None:
+    def record_decision(self, good: bool) -> None:
         """Record whether a decision was applicable."""
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
-    def failing(self, now_s: float) -> list[str]:
+    def list_failing_users(self, now_s: float) -> list[str]:
         """Return the users with only failed starts at a monotonic time."""
         from_s = now_s - WINDOW_S
         for user, record in list(self._users.items()):
@@ -77,9 +77,9 @@ class CircuitBreaker:
                 del self._users[user]
         return [user for user, record in self._users.items() if len(record.failed) >= FAILED_STARTS]
 
-    def verdict(self, now_s: float) -> str | None:
+    def trip_reason(self, now_s: float) -> str | None:
         """Return why the bridge must pause, or None."""
-        failing = self.failing(now_s)
+        failing = self.list_failing_users(now_s)
         enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
         if enough and self._culprit(failing) is None:
             return f"all starts of {len(failing)} of {len(self._users)} users failed within {WINDOW_S:g} s"

@@ -17,7 +17,7 @@ from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF, UnscheduledJob
 from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
-from cpsched_bridge.telemetry.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 T = TypeVar("T")
 NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
@@ -30,7 +30,7 @@ _NOT_OURS = {
 """Why a job that the ledger does not contain is not decided on."""
 
 
-def cluster_state_of(seen: Observation, entries: Mapping[int, LedgerEntry], controlling: bool) -> ClusterState:
+def build_cluster_state(seen: Observation, entries: Mapping[int, LedgerEntry], controlling: bool) -> ClusterState:
     """Return the cluster state, by the ledger's `entries`.
 
     - In control, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as running
@@ -94,7 +94,7 @@ def _node_index(cluster: Cluster) -> dict[str, int]:
     return {name: node for node, name in enumerate(cluster.node_names)}
 
 
-def unscheduled_jobs_of(
+def list_unscheduled_jobs(
     seen: Observation,
     waiting: frozenset[int],
     entries: Mapping[int, LedgerEntry],
@@ -106,7 +106,8 @@ def unscheduled_jobs_of(
     `limited` are those that a limit of the site keeps waiting, `put_off` those that back off after failed starts.
     """
     found = [
-        UnscheduledJob(left.job_id, "unsupported", text_of(left.reason), left.label, left.user) for left in seen.left
+        UnscheduledJob(left.job_id, "unsupported", format_reason(left.reason), left.label, left.user)
+        for left in seen.left
     ]
     for pending in seen.pending:
         job = pending.job
@@ -119,12 +120,12 @@ def unscheduled_jobs_of(
 
 def _why_aside(pending: PendingJob, entry: LedgerEntry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
-        return "held", text_of(pending.held_by)
+        return "held", format_reason(pending.holder_reason)
     if pending.hold is Hold.CLUSTER:
         reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
         return "held", f"held by the cluster itself, until it is released or changed{reason}"
     if pending.job.ineligible is not None:
-        return "ineligible", text_of(pending.job.ineligible)
+        return "ineligible", format_reason(pending.job.ineligible)
     if limit is not None:
         return "ineligible", limit
     if entry is None:

@@ -13,11 +13,18 @@ from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
 from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
-from cpsched_bridge.cycle.reconcile import ReconcileOptions, failed, unpinned
+from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_failed_transition, make_unpinned_transition
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartOrder
-from cpsched_bridge.store.ledger import Ledger, LedgerEntry, LedgerState, LedgerTransition, caused, move
+from cpsched_bridge.store.ledger import (
+    Ledger,
+    LedgerEntry,
+    LedgerState,
+    LedgerTransition,
+    make_caused_transition,
+    make_transition,
+)
 
 T = TypeVar("T")
 
@@ -78,25 +85,25 @@ class CommandSender:
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
         undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.HANDING_BACK
-        intended = [*self._ledger.entries(undone, holds, backs), *self._ledger.left_pinned()]
-        for job_id, since_s in self._retries.intend([entry.job_id for entry in intended], now_s).items():
+        intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
+        for job_id, since_s in self._retries.record_intended([entry.job_id for entry in intended], now_s).items():
             entry = self._entry(job_id)
-            report.tell("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
+            report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
         def due(kind: str, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
             wanted = [entry for entry in entries if entry.job_id in users]
             wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
-            wanted = [entry for entry in wanted if self._retries.due(kind, entry.job_id, now_s)]
+            wanted = [entry for entry in wanted if self._retries.is_due(kind, entry.job_id, now_s)]
             return allowance.take(wanted, lambda entry: users[entry.job_id])
 
         ledger, backend = self._ledger, self._backend
-        to_hold = [*due("hold", ledger.entries(undone)), *due("hold", ledger.entries(holds))]
+        to_hold = [*due("hold", ledger.list_entries(undone)), *due("hold", ledger.list_entries(holds))]
         self._send("hold", backend.hold, to_hold, self._held, now_s, report)
-        leaving = [entry for entry in ledger.entries(backs) if not (starts_follow and entry.since_s == now_s)]
+        leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
         to_hand_back = due("hand_back", leaving)
         self._send("hand_back", backend.release, to_hand_back, self._handed_back, now_s, report)
-        self._send("unpin", backend.unpin, due("unpin", ledger.left_pinned()), self._unpinned, now_s, report)
+        self._send("unpin", backend.unpin, due("unpin", ledger.list_orphaned_pins()), self._unpinned, now_s, report)
 
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
@@ -113,43 +120,48 @@ class CommandSender:
         settled = self._backend.resolve_layout(decided)
         for each in settled:
             if isinstance(each, DeferredStart):
-                report.tell("start_postponed", each.why, each.job_id)
+                report.add_event("start_postponed", each.why, each.job_id)
         orders = [each for each in settled if isinstance(each, StartOrder)]
         if not orders:
             return []
         entries = {order.job.id: self._entry(order.job.id) for order in orders}
         self._ledger.record(
             (
-                move(entries[o.job.id], LedgerState.STARTING, now_s, "decided", nodes=o.nodes, pinned=True)
+                make_transition(entries[o.job.id], LedgerState.STARTING, now_s, "decided", nodes=o.nodes, pinned=True)
                 for o in orders
             ),
             report.number,
         )
         ids = [order.job.id for order in orders]
-        self._retries.note("start", ids, now_s)
+        self._retries.record_sent("start", ids, now_s)
         try:
             outcomes = self._ask(self._backend.start, orders, ids, "start", report)
         except (BackendUnavailable, CommandRefused) as error:
-            untouched = (move(self._entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids)
+            untouched = (
+                make_transition(self._entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids
+            )
             self._ledger.record(untouched, report.number)
             raise
         refused = [outcome for outcome in outcomes if outcome.result == "refused"]
         for outcome in refused:
             kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
-            report.tell(kind, outcome.detail, outcome.job_id)
+            report.add_event(kind, outcome.detail, outcome.job_id)
         self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
             self._ledger.record(
-                (caused(entry, LedgerState.STARTING, now_s, "released") for entry in done), report.number
+                (make_caused_transition(entry, LedgerState.STARTING, now_s, "released") for entry in done),
+                report.number,
             )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
     def _not_started(self, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start refused: {outcome.detail}"
         if outcome.code == "not_sent":  # not this job's failure
-            return move(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
-        return failed(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, self.conduct, pinned=False)
+            return make_transition(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
+        return make_failed_transition(
+            self._entry(outcome.job_id), LedgerState.HELD, now_s, why, self.conduct, pinned=False
+        )
 
     def _send(
         self,
@@ -163,9 +175,9 @@ class CommandSender:
         if not entries:
             return
         ids = [entry.job_id for entry in entries]
-        for job_id in self._retries.note(kind, ids, now_s):
+        for job_id in self._retries.record_sent(kind, ids, now_s):
             why = self._entry(job_id).why
-            report.tell(
+            report.add_event(
                 "no_effect", f"{kind} was sent {IN_VAIN} times without effect and is now sent less often: {why}", job_id
             )
         outcomes = self._ask(command, ids, ids, kind, report)
@@ -192,20 +204,20 @@ class CommandSender:
 
     def _held(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result == "done":
-            return move(entry, LedgerState.HELD, now_s, "held", pinned=False)
+            return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
             if outcome.code == "held_by_administrator":  # no failure: the next observation shows the holder
-                return caused(entry, entry.state, now_s, outcome.code)
-            return failed(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
+                return make_caused_transition(entry, entry.state, now_s, outcome.code)
+            return make_failed_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
     def _handed_back(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result != "done":
             return None
-        return move(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
+        return make_transition(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
 
     def _unpinned(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
-        return unpinned(entry, now_s) if outcome.result == "done" else None
+        return make_unpinned_transition(entry, now_s) if outcome.result == "done" else None
 
     def _entry(self, job_id: int) -> LedgerEntry:
         entry = self._ledger.get(job_id)

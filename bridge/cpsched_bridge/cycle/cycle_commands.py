@@ -44,39 +44,39 @@ class CycleCommands:
         beside = report.rival is not None
         apart = not self.backend.starts_in_one_change
         control = report.mode == "control"
-        was_away = self.timing.was_away
+        was_away = self.timing.was_interrupted
         return ReconcileOptions(control, start.adopt, start.timeout_s, start.max_failures, beside, apart, was_away)
 
     def reconcile(self, seen: Observation, report: CycleReport) -> StartOutcomes:
         """Update the ledger to the observation. Return the results of starts."""
         transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
-        self.record(transitions, report)
+        self.record_transitions(transitions, report)
         if report.number % FORGET_EVERY == 0:
-            self.ledger.forget(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
-        return self._starts.outcomes(transitions, seen)
+            self.ledger.prune(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
+        return self._starts.classify_outcomes(transitions, seen)
 
     @property
-    def stuck(self) -> int:
+    def stuck_job_count(self) -> int:
         """Number of jobs on which repeated commands have had no effect for too long."""
         return len(self._retries.stuck)
 
-    def record(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
+    def record_transitions(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
         """Write transitions to the ledger, and report them."""
         self.ledger.record(transitions, report.number)
-        self._starts.note(transitions, self._now_s, report)
+        self._starts.report_transitions(transitions, self._now_s, report)
 
-    def take_off_left_pins(self, reader: ObservationReader, report: CycleReport) -> None:
+    def remove_orphaned_pins(self, reader: ObservationReader, report: CycleReport) -> None:
         """Remove pins of an earlier run during start-up, once per interval.
 
         A start-up may take a minute, and a pinned pending job must not wait for it: if its node leaves the cluster's
         configuration meanwhile, the cluster cancels the job. The first cycle does all else.
         """
         now_s = self._now_s
-        if now_s < self._glance_s or not self.ledger.pinned():
+        if now_s < self._glance_s or not self.ledger.get_pinned_ids():
             return
         self._glance_s = now_s + self.settings.cycle.interval_s
-        seen = reader.glance()
-        if self.claims.rival_of(seen.claim, now_s) is None:
+        seen = reader.read_first()
+        if self.claims.find_other_leader(seen.claim, now_s) is None:
             found = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
             undone = [each for each in found if each.entry.pinned and each.entry.state in UNSETTLED]
             self.ledger.record(undone, report.number)
@@ -84,14 +84,14 @@ class CycleCommands:
                 seen, CommandBudget(self.settings.cycle.max_commands), report, pins_only=True
             )
 
-    def take_off_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, LedgerEntry]:
+    def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, LedgerEntry]:
         """Remove pins of failed starts, and of jobs that were requeued or held since.
 
         This precedes the decision, which may take long: a pinned pending job is lost if its node leaves the cluster.
         Return the ledger from before: such a job is decided on once an observation shows it without a pin.
         """
         entries = self.ledger.by_id
-        unsettled = [*self.ledger.entries(*UNSETTLED), *self.ledger.left_pinned()]
+        unsettled = [*self.ledger.list_entries(*UNSETTLED), *self.ledger.list_orphaned_pins()]
         if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
             with record_duration(report, "apply", self.timing.pace):
@@ -117,16 +117,16 @@ class CycleCommands:
         jobs = {job.id: job for job in report.waiting}
         wanted = [(jobs[id], placement) for id, placement in starts.items()]
         chosen = allowance.take(wanted, lambda start: start[0].user)
-        self._starts.decided((job.id for job, _ in chosen), self._now_s)
+        self._starts.record_decided((job.id for job, _ in chosen), self._now_s)
         self._starts.refused = self._commands(report).start(chosen, seen.cluster, seen.now_s, report)
-        if not self.claims.outdated(self._now_s):
+        if not self.claims.is_outdated(self._now_s):
             self._commands(report).send_intents(seen, allowance, report)
 
     def _stand_aside(self, report: CycleReport) -> None:
         """While no bridge is in control, let the cluster's own scheduler start all jobs."""
         if report.mode != "control" and report.rival is None:
             for problem in open_queues(self.backend):
-                report.tell("still_held", problem)
+                report.add_event("still_held", problem)
 
     def _send_intents(
         self,
@@ -137,8 +137,8 @@ class CycleCommands:
         starts_follow: bool = False,
     ) -> bool:
         """Send the ledger's intents. Return False, and send nothing, if the observation is too old."""
-        if self.claims.outdated(self._now_s):
-            report.fail("outdated", OUTDATED)
+        if self.claims.is_outdated(self._now_s):
+            report.record_failure("outdated", OUTDATED)
             return False
         self._commands(report).send_intents(seen, allowance, report, pins_only, starts_follow)
         return True

@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def kind_of(error: Exception) -> str:
+def get_failure_kind(error: Exception) -> str:
     """Return the snake-case name of the failure."""
     return next((name for kind, name in _KINDS if isinstance(error, kind)), INTERNAL)
 
@@ -47,13 +47,13 @@ def describe_failure(error: BaseException) -> str:
     return named[:FOREIGN_CHARS]
 
 
-def traceback_of(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """Return the innermost calls of an exception's traceback for the log, in limited length."""
     return "".join(traceback.format_exception(error, limit=-_CALLS))[:_LONGEST_TRACEBACK]
 
 
 @contextmanager
-def failing_cycle(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
+def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
     """Convert an exception in this block into a failed cycle; those of type `storage` are disk failures.
 
     An `InvalidSetting` is raised, because it must end the bridge.
@@ -63,13 +63,13 @@ def failing_cycle(report: CycleReport, *storage: type[Exception]) -> Iterator[No
     except InvalidSetting:
         raise
     except Exception as error:
-        kind = STORAGE if isinstance(error, storage) else kind_of(error)
+        kind = STORAGE if isinstance(error, storage) else get_failure_kind(error)
         if kind == INTERNAL:
             log_traceback(report, error)
-        report.fail(kind, describe_failure(error) if kind == INTERNAL else str(error))
+        report.record_failure(kind, describe_failure(error) if kind == INTERNAL else str(error))
 
 
 def log_traceback(report: CycleReport, error: Exception) -> None:
     """Log the traceback of an unexpected exception, if the log accepts it."""
     with contextlib.suppress(OSError, ValueError):
-        structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=traceback_of(error))
+        structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=format_traceback(error))

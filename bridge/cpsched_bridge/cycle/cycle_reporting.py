@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cpsched_bridge.cycle.cluster_state_builder import unscheduled_jobs_of
-from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, failing_cycle, log_traceback
+from cpsched_bridge.cycle.cluster_state_builder import list_unscheduled_jobs
+from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle_report import OK, STOPPED, CycleEvent, CycleReport, Mode, summarize_events
 from cpsched_bridge.effective_config import EffectiveConfig
@@ -55,7 +55,7 @@ class CycleReporter:
         """Let the first cycle report the previous bridge and the effective settings."""
         self.late += self._former()
         if self.in_force.rows:
-            self.late.append(CycleEvent("in_force", self.in_force.in_words()))
+            self.late.append(CycleEvent("in_force", self.in_force.to_text()))
 
     def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
         """Record the end of the bridge. A failure of journal or log does not prevent the stop."""
@@ -67,7 +67,7 @@ class CycleReporter:
     def _former(self) -> list[CycleEvent]:
         """Return what the journal records of the previous bridge."""
         try:
-            sign = self.journal.last_sign()
+            sign = self.journal.last_activity()
         except Exception as error:
             return [
                 CycleEvent("started", f"the journal cannot be read for the previous bridge: {describe_failure(error)}")
@@ -82,26 +82,26 @@ class CycleReporter:
             CycleEvent("started", "after an unclean stop"),
         ]
 
-    def write_down(self, report: CycleReport) -> None:
+    def record_cycle(self, report: CycleReport) -> None:
         """Write the round and its events, and touch the heartbeat if nothing failed."""
-        with failing_cycle(report), record_duration(report, "journal", self.pace):
-            counts = self.ledger.counts()
+        with fail_cycle_on_error(report), record_duration(report, "journal", self.pace):
+            counts = self.ledger.counts_by_state()
             report.starting = counts[LedgerState.STARTING]
             report.kept = sum(counts[state] for state in KEPT)
             self._write(report)
-        with failing_cycle(report):
-            self.ledger.keep_file()
+        with fail_cycle_on_error(report):
+            self.ledger.restore_missing_file()
         mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
         report.happenings = summarize_events([*report.happenings, *mishaps])
-        with failing_cycle(report):
+        with fail_cycle_on_error(report):
             self.journal.write_events(report.at_unix_s, report.number, report.happenings)
             for file in (self.ledger, self.journal):  # reported until they are written
                 file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
         if report.result == OK:
-            with failing_cycle(report, OSError):
+            with fail_cycle_on_error(report, OSError):
                 self.heart.beat(self.pace.monotonic_s())
 
-    def tell(self, report: CycleReport) -> None:
+    def notify_listeners(self, report: CycleReport) -> None:
         """Send a recorded cycle to the log and the listeners."""
         self._say(report)
         for listener in self.listeners:
@@ -113,8 +113,10 @@ class CycleReporter:
             assert spec is not None, "a fallback that decides has a spec"
             self.journal.write_round(report, spec)
             waiting = frozenset(job.id for job in report.waiting)
-            asides = unscheduled_jobs_of(report.observation, waiting, self.ledger.by_id, report.limited, report.put_off)
-            self.journal.write_asides(asides)
+            asides = list_unscheduled_jobs(
+                report.observation, waiting, self.ledger.by_id, report.limited, report.put_off
+            )
+            self.journal.write_unscheduled_jobs(asides)
 
     def _listen(self, listener: Listener, report: CycleReport) -> None:
         """Notify one listener. Its failure fails the cycle, and the next report includes it."""
@@ -130,7 +132,7 @@ class CycleReporter:
         with contextlib.suppress(OSError, ValueError):  # standard error is full or closed; journal and metrics remain
             for happening in report.happenings:
                 say = log.info if happening.kind in _NEWS else log.warning
-                job = None if happening.job_id is None else self.ledger.name_of(happening.job_id)
+                job = None if happening.job_id is None else self.ledger.get_job_name(happening.job_id)
                 say(happening.kind, round=report.number, job=job, detail=happening.detail)
             if report.starts and report.mode == "control":
                 log.info("starts", round=report.number, jobs=len(report.starts), waiting=len(report.waiting))

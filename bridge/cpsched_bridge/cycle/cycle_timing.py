@@ -67,7 +67,7 @@ class CycleTiming:
         late_s = self._began_s - self._due_s
         if late_s > LATE_INTERVALS * self.settings.interval_s:
             report.gap_s = late_s
-            report.tell("cycle_gap", f"this cycle began {late_s:.1f} s late")
+            report.add_event("cycle_gap", f"this cycle began {late_s:.1f} s late")
 
     def note_load(self, report: CycleReport) -> None:
         """Update the load by a cycle's observation, and report changes of the pause.
@@ -84,12 +84,12 @@ class CycleTiming:
             if not self._slowed and self._times >= min(_WORTH_TELLING, self.settings.max_interval_factor) > 1.0:
                 self._slowed = True
                 why = busy or f"reading it took {reading_s:.1f} s"
-                report.tell("slowed", f"a cycle every {self._times * interval_s:.3g} s: {why}")
+                report.add_event("slowed", f"a cycle every {self._times * interval_s:.3g} s: {why}")
             elif self._slowed and self._times == 1.0:
                 self._slowed = False
-                report.tell("full_pace", f"a cycle every {interval_s:.3g} s again")
+                report.add_event("full_pace", f"a cycle every {interval_s:.3g} s again")
         report.slowed = self._slowed
-        report.pause_s = self.pause_s
+        report.pause_s = self.cycle_interval_s
 
     def end(self, report: CycleReport) -> None:
         """End a cycle whose result is known."""
@@ -101,13 +101,13 @@ class CycleTiming:
             self._good_s = now_s
 
     @property
-    def was_away(self) -> bool:
+    def was_interrupted(self) -> bool:
         """Whether a job that was found released may have been released by the dead-man timer."""
         now_s = self.pace.monotonic_s()
         return now_s - self._good_s >= AWAY_S or now_s - self._back_s < AWAY_S
 
     @property
-    def pause_s(self) -> float:
+    def cycle_interval_s(self) -> float:
         """Return seconds from one cycle to the next.
 
         The interval, longer while the cluster is busy; it doubles with each consecutive failed cycle, up to the bound.
@@ -118,7 +118,7 @@ class CycleTiming:
 
     def wait(self) -> bool:
         """Wait until the next cycle is due, or a trigger file changes. Return False if the loop is to end."""
-        self._due_s = self._began_s + self.pause_s
+        self._due_s = self._began_s + self.cycle_interval_s
         left_s = self._due_s - self.pace.monotonic_s()
         wakes = bool(self.settings.trigger_files) and not self._failed and self._times == 1.0
         soonest_s = self._due_s - self.settings.interval_s + min(WAKE_AFTER_S, self.settings.interval_s)

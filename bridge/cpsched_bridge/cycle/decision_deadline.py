@@ -23,7 +23,7 @@ import structlog
 from cpsched.errors import escape_controls
 from cpsched.jit import compile_progress
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_bridge.cycle.cycle_failures import describe_failure, traceback_of
+from cpsched_bridge.cycle.cycle_failures import describe_failure, format_traceback
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailure
 
 compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time()))
@@ -81,7 +81,7 @@ def run_within(limit_s: float, work: Callable[[], T]) -> T:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s - (time.monotonic() - began_s)), every_s)
 
 
-def ask(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") -> T:
+def call_policy(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") -> T:
     """Return the result of `work`, which calls the policy.
 
     Raises `PolicyFailure` of this `kind` for whatever `work` raises, and of kind `decision_timeout` if it is not done
@@ -94,5 +94,5 @@ def ask(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") ->
     except DecisionTimeout as error:
         raise PolicyFailure("decision_timeout", str(error)) from error
     except BaseException as error:  # includes exceptions outside `Exception`, such as asyncio.CancelledError
-        structlog.get_logger("bridge").error(kind, exception=traceback_of(error))
+        structlog.get_logger("bridge").error(kind, exception=format_traceback(error))
         raise PolicyFailure(kind, describe_failure(error)) from error

@@ -3,7 +3,8 @@
 A thread is not enough: a solver or a kernel that holds the interpreter's lock stops every other thread, and a thread
 cannot be ended. A process that hangs is killed, and the next decision gets a new one.
 
-- A child starts with imports and compiling. No limit for answers includes that: callers check `waits_for` first. Each
+- A child starts with imports and compiling. No limit for answers includes that: callers check `not_ready_reason`
+  first. Each
   kernel is cached on disk, so that a child that is killed during start-up repeats little.
 - A round is sent as the columns that this side has already built. Jobs as objects, with their names, are sent once, and
   again when they change.
@@ -133,7 +134,7 @@ class IsolatedDispatcher(Dispatcher):
         """The child's process id, if there is one."""
         return None if self._child is None else self._child.pid
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return what the child must finish before it can be asked; None: it is ready, or an error is due.
 
         Never wait. Start a child if there is none. Kill one without progress for `STALL_TIMEOUT_S` seconds. The next
@@ -209,7 +210,7 @@ class IsolatedDispatcher(Dispatcher):
     def _died(self, error: Exception) -> str:
         """Return as text why a child disconnected."""
         if self._child is not None:
-            self._child.alive(_LAST_BREATH_S)  # to report its own exit status, not that of the kill
+            self._child.is_alive(_LAST_BREATH_S)  # to report its own exit status, not that of the kill
         return f"its process died (exit status {self.close()}): {error}"
 
     def _ask(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
@@ -250,7 +251,7 @@ class IsolatedDispatcher(Dispatcher):
         return DecideRequest(
             snapshot.now_s,
             need,
-            None if known_cluster is snapshot.cluster else fields_of(snapshot.cluster),
+            None if known_cluster is snapshot.cluster else list_cluster_fields(snapshot.cluster),
             snapshot.free,
             np.fromiter((job.id for job in table.jobs), np.int64, len(table.jobs)),
             fresh,
@@ -262,7 +263,7 @@ class IsolatedDispatcher(Dispatcher):
         )
 
 
-def fields_of(cluster: Cluster) -> tuple[Any, ...]:
+def list_cluster_fields(cluster: Cluster) -> tuple[Any, ...]:
     """What a `Cluster` is made of, without what it has worked out meanwhile."""
     sets = cluster.node_sets, cluster.node_set_names
     return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s

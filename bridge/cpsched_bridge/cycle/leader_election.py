@@ -53,7 +53,7 @@ class LeaderElection:
     _wished: bool = field(default=False, init=False)
     """Whether a requested takeover is pending: the other bridge renews faster than this one reads."""
 
-    def why_not(self) -> str | None:
+    def standby_reason(self) -> str | None:
         """Return why this bridge must not be in control, or None."""
         return (
             None
@@ -61,11 +61,11 @@ class LeaderElection:
             else f"another bridge is in control of this cluster: {self.other_leader.where}"
         )
 
-    def outdated(self, now_s: float) -> bool:
+    def is_outdated(self, now_s: float) -> bool:
         """Whether the last observation is so old that another bridge may have taken over since."""
         return now_s - self._looked_s >= self.gone_s
 
-    def look(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
+    def observe_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
         """Record the lease of an observation at a monotonic time; if `wanted`, acquire or renew the own lease.
 
         If the cluster takes no lease, the bridge continues without one and reports it. Raise other errors of the
@@ -73,7 +73,7 @@ class LeaderElection:
         """
         self._looked_s, before = now_s, self.other_leader
         self._wished = (self.asked() or self._wished) and wanted
-        self.other_leader = self.rival_of(seen, now_s)
+        self.other_leader = self.find_other_leader(seen, now_s)
         mine = self._is_mine(seen)
         rested = now_s >= self._next_s
         due = rested if mine else self._wished or (self.other_leader is None and (rested or not self._complaint))
@@ -84,7 +84,7 @@ class LeaderElection:
         report.rival = self.other_leader
         _tell(before, self.other_leader, report)
 
-    def rival_of(self, seen: Lease | None, now_s: float) -> Lease | None:
+    def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
         """Return the lease of another bridge in control, and record it."""
         if self._is_mine(seen):
             return None
@@ -99,7 +99,7 @@ class LeaderElection:
         if self._made:
             self.backend.release_lease(self.mine)
 
-    def leave_word(self) -> None:
+    def leave_release_mark(self) -> None:
         """Replace the lease by a notice: every job is released, but the ledger does not record it.
 
         Raise the backend's errors.
@@ -107,7 +107,7 @@ class LeaderElection:
         word = replace(self.mine, run=HANDED_BACK, beat=self.mine.beat + 1)
         self.backend.acquire_lease(word, self.mine if self._made else None)
 
-    def word_of(self, seen: Lease | None) -> bool:
+    def is_own_release_mark(self, seen: Lease | None) -> bool:
         """Whether the lease of an observation is the notice of an earlier process of this bridge."""
         return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, HANDED_BACK)
 
@@ -144,12 +144,12 @@ class LeaderElection:
 
     def _complain(self, words: str, report: CycleReport) -> None:
         if words and words != self._complaint:
-            report.tell("no_claim", f"other bridges cannot see this one: {words}")
+            report.add_event("no_claim", f"other bridges cannot see this one: {words}")
         self._complaint = words
 
 
 def _tell(before: Lease | None, now: Lease | None, report: CycleReport) -> None:
     if now is not None and (before is None or before.owner != now.owner):
-        report.tell("other_bridge", f"in control of this cluster: {now.where}")
+        report.add_event("other_bridge", f"in control of this cluster: {now.where}")
     if now is None and before is not None:
-        report.tell("other_bridge_gone", f"not in control any more: {before.where}")
+        report.add_event("other_bridge_gone", f"not in control any more: {before.where}")

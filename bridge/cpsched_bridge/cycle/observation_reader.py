@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from cpsched.model import EndedJob, PowerCap
 from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch
 from cpsched_bridge.cycle.real_clock import record_duration
-from cpsched_bridge.cycle.reconcile import handed_back_before
+from cpsched_bridge.cycle.reconcile import make_released_transition
 from cpsched_bridge.cycle.verified_decision import require_resources
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, LoopClock, Observation
@@ -31,14 +31,14 @@ class ObservationReader:
     _again_s: int = field(default=0, init=False)
     """When to read the history again, if a part was missing."""
     _ended_before: list[EndedJob] = field(default_factory=list, init=False)
-    """Results of `glance`."""
+    """Results of `read_first`."""
     _transport: str = field(default="", init=False)
     """The last reported transport."""
     _is_first: bool = field(default=True, init=False)
 
-    def glance(self) -> Observation:
+    def read_first(self) -> Observation:
         """Return the cluster before the first cycle, which also receives the jobs that ended by now."""
-        seen = self.backend.observe(self.ledger.pinned())
+        seen = self.backend.observe(self.ledger.get_pinned_ids())
         self._ended_before += seen.ended
         return seen
 
@@ -51,10 +51,10 @@ class ObservationReader:
         The first observation also lists, among the ended jobs, those that the ledger records as alive.
         """
         if self._looked_back:
-            seen = self.backend.observe(self.ledger.pinned())
+            seen = self.backend.observe(self.ledger.get_pinned_ids())
             return seen, self._caught_up(seen.now_s)
         past = tuple(self.backend.history())
-        seen = self.backend.observe(self.ledger.pinned())
+        seen = self.backend.observe(self.ledger.get_pinned_ids())
         self._looked_back, self._again_s = True, seen.now_s + LOOK_BACK_EVERY_S
         alive = self.ledger.open_ids()
         missed = (ended for ended in past if ended.job.id in alive)
@@ -68,7 +68,7 @@ class ObservationReader:
         self._again_s = now_s + LOOK_BACK_EVERY_S
         return tuple(self.backend.history())
 
-    def read_for(
+    def read_for_cycle(
         self, report: CycleReport, mode: BridgeModeSwitch, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
         """Read for one cycle: fill its report, and check the lease. Raise `InvalidSetting` for a wrong power cap."""
@@ -79,17 +79,17 @@ class ObservationReader:
             report.observation = seen
             if self.backend.transport_info != self._transport:
                 self._transport = self.backend.transport_info
-                report.tell("transport", self._transport)
+                report.add_event("transport", self._transport)
             for note in seen.notes:
-                report.tell("site_policy", note)
-            if self._is_first and mode.configured != "shadow" and mode.claims.word_of(seen.claim):
+                report.add_event("site_policy", note)
+            if self._is_first and mode.configured != "shadow" and mode.claims.is_own_release_mark(seen.claim):
                 self._believe_word(seen.now_s, report)
             self._is_first = False
-            mode.claims.look(seen.claim, mode.wanted, pace.monotonic_s(), report)
+            mode.claims.observe_lease(seen.claim, mode.wants_leadership, pace.monotonic_s(), report)
         return seen, past
 
     def _believe_word(self, now_s: int, report: CycleReport) -> None:
         """Apply the notice of an earlier process that could not write its ledger, before the notice is overwritten."""
-        old = [*self.ledger.entries(*KEPT), *self.ledger.left_pinned()]
-        self.ledger.record((handed_back_before(entry, now_s) for entry in old), report.number)
-        report.tell("handed_back", f"{len(old)} jobs, by the previous bridge, which could not record it")
+        old = [*self.ledger.list_entries(*KEPT), *self.ledger.list_orphaned_pins()]
+        self.ledger.record((make_released_transition(entry, now_s) for entry in old), report.number)
+        report.add_event("handed_back", f"{len(old)} jobs, by the previous bridge, which could not record it")

@@ -44,9 +44,11 @@ class PolicyWithFallback:
     """Monotonic time before which the configured policy is not retried."""
 
     @staticmethod
-    def of(policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings) -> PolicyWithFallback:
+    def from_settings(
+        policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings
+    ) -> PolicyWithFallback:
         """Build the policies of the settings."""
-        limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.cap()
+        limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.to_power_cap()
         first, *rest = (VerifiedDecider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
         learner = PolicyTrainer(policy, limit_s)
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
@@ -57,7 +59,7 @@ class PolicyWithFallback:
         Raise `PolicyFailure` if neither policy could decide.
         """
         if self.fallback is None:
-            report.waits_for = self.first.waits_for() or ""
+            report.waits_for = self.first.not_ready_reason() or ""
             if not report.waits_for:
                 self._ask_first(seen, entries, report)
         elif self._is_due() and not self._note_beginning(report):
@@ -70,11 +72,11 @@ class PolicyWithFallback:
 
     def _note_beginning(self, report: CycleReport) -> bool:
         """Whether the configured policy is not ready yet; reported once."""
-        words = self.first.waits_for()
+        words = self.first.not_ready_reason()
         if words is None:
             return False
         if not (self._begins or self._failures):
-            report.tell(FALLBACK, f"the fallback decides while the dispatcher starts: {words}")
+            report.add_event(FALLBACK, f"the fallback decides while the dispatcher starts: {words}")
         self._begins = True
         return True
 
@@ -101,9 +103,9 @@ class PolicyWithFallback:
         fallback.decide(seen, entries, report)
 
     def _note_failure(self, failure: PolicyFailure, began_s: float, report: CycleReport) -> None:
-        report.tell(failure.kind, str(failure))
+        report.add_event(failure.kind, str(failure))
         if self._failures == 0:
-            report.tell(FALLBACK, f"the fallback decides: {failure.kind}")
+            report.add_event(FALLBACK, f"the fallback decides: {failure.kind}")
         self._failures += 1
         now_s = self.pace.monotonic_s()
         over = self._failures - MAX_FAILURES
@@ -112,5 +114,5 @@ class PolicyWithFallback:
 
     def _note_success(self, report: CycleReport) -> None:
         if self._failures or self._begins:
-            report.tell("fallback_over", f"the configured policy decides again, after {self._failures} failures")
+            report.add_event("fallback_over", f"the configured policy decides again, after {self._failures} failures")
         self._failures, self._begins = 0, False

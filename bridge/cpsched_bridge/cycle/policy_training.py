@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cpsched.model import EndedJob, Job
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.cycle_failures import describe_failure
-from cpsched_bridge.cycle.decision_deadline import ask
+from cpsched_bridge.cycle.decision_deadline import call_policy
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import Observation
@@ -29,7 +29,7 @@ class PolicyTrainer:
     _untaught: deque[EndedJob] = field(default_factory=deque)
     _running: frozenset[int] | None = None
 
-    def note(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
+    def add_ended_jobs(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
         """Return the ends that are new; the next `train` uses them."""
         fresh = []
         for each in ended:
@@ -42,11 +42,11 @@ class PolicyTrainer:
             self._known.popitem(last=False)
         return fresh
 
-    def note_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
+    def record_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
         """Fill a report with the jobs that ended or started by its observation."""
-        report.past = self.note(past)
-        report.ended = self.note(seen.ended)
-        report.started = self.begun(seen, report.ended)
+        report.past = self.add_ended_jobs(past)
+        report.ended = self.add_ended_jobs(seen.ended)
+        report.started = self.find_begun_jobs(seen, report.ended)
 
     def train(self) -> None:
         """Train with the recorded ends.
@@ -55,7 +55,7 @@ class PolicyTrainer:
         which there was no time follow later.
         """
         if self._untaught:
-            ask(self.limit_s, self._teach, "learning_failed")
+            call_policy(self.limit_s, self._teach, "learning_failed")
 
     def _teach(self) -> None:
         failures: list[str] = []
@@ -68,7 +68,7 @@ class PolicyTrainer:
         if failures:
             raise PolicyFailure("learning_failed", f"{len(failures)} of the ended jobs, the first is {failures[0]}")
 
-    def begun(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
+    def find_begun_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
         """Return jobs, with start second, that run or ended and were not running at the previous observation.
 
         Empty at the first observation, which cannot distinguish new from old.

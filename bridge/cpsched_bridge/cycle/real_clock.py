@@ -37,7 +37,7 @@ class RealClock(LoopClock):
         self._stopped = False
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the loop is to end."""
         return self._stopped
 
@@ -62,7 +62,7 @@ class RealClock(LoopClock):
             os.write(self._write, b"x")
 
     @contextmanager
-    def stopped_by_signals(self) -> Iterator[None]:
+    def stop_on_signals(self) -> Iterator[None]:
         """Let SIGTERM and SIGINT end the loop after its cycle; a second signal ends the process.
 
         The main thread compiles nothing after the first signal. The former handlers are restored at the end.
@@ -76,7 +76,7 @@ class RealClock(LoopClock):
 
         for number in former:
             signal.signal(number, handle)
-        stops = compile_progress.cancellable_by(
+        stops = compile_progress.cancel_compilation_if(
             lambda: self._stopped and threading.current_thread() is threading.main_thread()
         )
         try:

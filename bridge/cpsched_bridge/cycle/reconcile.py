@@ -23,10 +23,10 @@ from cpsched_bridge.store.ledger import (
     LedgerState,
     LedgerTransition,
     TransitionEvent,
-    left_while,
-    move,
+    make_transition,
+    unmanaged_fields,
 )
-from cpsched_bridge.telemetry.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ def reconcile(
     return [transition for transition in found.values() if transition is not None]
 
 
-def failed(
+def make_failed_transition(
     entry: LedgerEntry, state: LedgerState, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
     """Return `entry` with one more failure: in `state`, or released for good after too many consecutive ones."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
-        return replace(move(entry, state, now_s, why, failures=failures, **changes), failed=True)
+        return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
     leave = f"{failures} attempts in a row failed, the last one: {why}"
-    left = move(entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave)
+    left = make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left", failures=failures, leave=leave)
     return replace(left, failed=True)
 
 
 def _absent(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     state = LedgerState.GONE if entry.state in KEPT else LedgerState.ENDED
-    return move(entry, state, now_s, "no longer known to the cluster")
+    return make_transition(entry, state, now_s, "no longer known to the cluster")
 
 
 _WAITING = frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK})
@@ -96,7 +96,7 @@ def _ended(entry: LedgerEntry | None, ended: EndedJob, now_s: int) -> LedgerTran
         return None
     if entry.state is LedgerState.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
         return _absent(entry, now_s)  # the end of an earlier run; clocks may have stepped
-    return move(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
+    return make_transition(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
 
 
 def _running(entry: LedgerEntry | None, running: RunningJob, seen: Observation) -> LedgerTransition | None:
@@ -104,7 +104,9 @@ def _running(entry: LedgerEntry | None, running: RunningJob, seen: Observation) 
         return None
     otherwise = _started_otherwise(entry, running, seen)
     event: TransitionEvent = "" if otherwise else "as_decided"
-    return move(entry, LedgerState.RUNNING, seen.now_s, otherwise or "started where decided", event=event, failures=0)
+    return make_transition(
+        entry, LedgerState.RUNNING, seen.now_s, otherwise or "started where decided", event=event, failures=0
+    )
 
 
 def _started_otherwise(entry: LedgerEntry, running: RunningJob, seen: Observation) -> str:
@@ -134,10 +136,10 @@ def _left(
     ours = left.held_for_us or left.pinned or (entry is not None and entry.state in KEPT)
     if not ours or (entry is not None and entry.state is LedgerState.HANDING_BACK):
         return None
-    reason = text_of(left.reason)
+    reason = format_reason(left.reason)
     why, pinned = f"left to the cluster: {reason}", left.pinned or known_pin
     facts = {"leave": reason, "label": left.label, "pinned": pinned}
-    return move(
+    return make_transition(
         entry, LedgerState.HANDING_BACK, now_s, why, job_id=left.job_id, event="left" if reason else "", **facts
     )
 
@@ -179,7 +181,7 @@ def _make_way(
 def _left_to_the_other(entry: LedgerEntry | None, now_s: int) -> LedgerTransition | None:
     if entry is None or entry.state not in KEPT:
         return None
-    return move(entry, LedgerState.FREE, now_s, "left to another bridge, which is in control", pinned=False)
+    return make_transition(entry, LedgerState.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
 def _hand_back(
@@ -201,7 +203,7 @@ def _hand_back(
         return _held_by_cluster(ours, pending, now_s) if ours is not None else _unpinned(entry, pending, now_s)
     if pending.hold is Hold.USER or not (kept or pending.hold is Hold.PLUGIN):
         return None
-    return move(
+    return make_transition(
         entry,
         LedgerState.HANDING_BACK,
         now_s,
@@ -220,15 +222,17 @@ def _take(
     leave = entry.leave if entry is not None and not _asks_for_else(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
         if leave:
-            return move(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
-        return move(entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave="")
+            return make_transition(entry, LedgerState.HANDING_BACK, now_s, leave, event="left")
+        return make_transition(
+            entry, LedgerState.HELD, now_s, "held by the submit plugin", job_id=id, label=label, leave=""
+        )
     if pending.hold is Hold.NONE and conduct.adopt and not leave:
-        return move(
+        return make_transition(
             entry, LedgerState.HOLDING, now_s, "adopted", job_id=id, label=label, pinned=pending.pinned, leave=""
         )
     if pending.hold is Hold.NONE and pending.pinned:
         why = "released, with a pin of ours"
-        return move(entry, LedgerState.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=True)
+        return make_transition(entry, LedgerState.HANDING_BACK, now_s, why, job_id=id, label=label, pinned=True)
     return _unpinned(entry, pending, now_s)
 
 
@@ -237,16 +241,18 @@ def _unpinned(entry: LedgerEntry | None, pending: PendingJob, now_s: int) -> Led
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
     why = "held by the cluster itself, with a pin of ours"
-    return move(entry, LedgerState.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True)
+    return make_transition(
+        entry, LedgerState.HANDING_BACK, now_s, why, job_id=pending.job.id, label=pending.label, pinned=True
+    )
 
 
 def _held_by_cluster(entry: LedgerEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Give up a job that the cluster itself holds, until its request changes; the pin is removed."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
-    left = left_while(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
+    left = unmanaged_fields(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
-        return move(entry, LedgerState.HANDING_BACK, now_s, left["leave"], event="left", **left)
-    return move(entry, LedgerState.FREE, now_s, left["leave"], event="left", pinned=False, **left)
+        return make_transition(entry, LedgerState.HANDING_BACK, now_s, left["leave"], event="left", **left)
+    return make_transition(entry, LedgerState.FREE, now_s, left["leave"], event="left", pinned=False, **left)
 
 
 def _asks_for_else(entry: LedgerEntry, job: Job) -> bool:
@@ -264,7 +270,7 @@ def _holding(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: Recon
         return _held_by_administrator(entry, now_s)
     if pending.hold is Hold.NONE or pending.pinned:
         return None
-    return move(entry, LedgerState.HELD, now_s, "held", pinned=False)
+    return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
 
 
 def _held(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> LedgerTransition | None:
@@ -273,10 +279,10 @@ def _held(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: Reconcil
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and conduct.after_dead_man:
-        return move(entry, LedgerState.FREE, now_s, "released while there was no good cycle")
+        return make_transition(entry, LedgerState.FREE, now_s, "released while there was no good cycle")
     if pending.hold is Hold.NONE:
         why = "released by someone else"
-        return move(entry, LedgerState.FREE, now_s, why, event="left", leave=why)
+        return make_transition(entry, LedgerState.FREE, now_s, why, event="left", leave=why)
     return None
 
 
@@ -295,16 +301,20 @@ def _starting(
     if _held_since_the_start(entry, pending, conduct):
         return _held_by_administrator(entry, now_s)
     if pending.hold is not Hold.NONE:
-        return failed(entry, LedgerState.ROLLING_BACK, now_s, "held instead of started", conduct)
+        return make_failed_transition(entry, LedgerState.ROLLING_BACK, now_s, "held instead of started", conduct)
     if pending.refused:
-        return failed(entry, LedgerState.ROLLING_BACK, now_s, f"refused by the cluster: {pending.refused}", conduct)
+        return make_failed_transition(
+            entry, LedgerState.ROLLING_BACK, now_s, f"refused by the cluster: {pending.refused}", conduct
+        )
     late = now_s - entry.since_s > conduct.start_timeout_s
     obstacle = pending.obstacle
     if obstacle is not None and (late or not obstacle.transient):
         why = f"not started: {obstacle.reason} ({obstacle.scope})"
-        return replace(move(entry, LedgerState.ROLLING_BACK, now_s, why), obstacle=obstacle)
+        return replace(make_transition(entry, LedgerState.ROLLING_BACK, now_s, why), obstacle=obstacle)
     if late:
-        return failed(entry, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct)
+        return make_failed_transition(
+            entry, LedgerState.ROLLING_BACK, now_s, f"not running after {now_s - entry.since_s} s", conduct
+        )
     return None
 
 
@@ -316,7 +326,7 @@ def _handing_back(
     if pending.hold is Hold.CLUSTER and not pending.pinned:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.NONE and not pending.pinned:
-        return move(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
+        return make_transition(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
     return None
 
 
@@ -328,10 +338,10 @@ def _was_running(
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
         holder = pending.holder if pending.hold is Hold.USER else Holder.ADMINISTRATOR
-        return move(entry, LedgerState.FREE, now_s, f"requeued and held by {holder}")
+        return make_transition(entry, LedgerState.FREE, now_s, f"requeued and held by {holder}")
     if entry.leave or not (conduct.adopt or pending.hold is Hold.PLUGIN):
-        return move(entry, LedgerState.HANDING_BACK, now_s, "requeued")
-    return move(entry, LedgerState.HOLDING, now_s, "requeued", nodes=())
+        return make_transition(entry, LedgerState.HANDING_BACK, now_s, "requeued")
+    return make_transition(entry, LedgerState.HOLDING, now_s, "requeued", nodes=())
 
 
 def _was_lost(
@@ -341,7 +351,7 @@ def _was_lost(
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
-        return move(entry, LedgerState.HOLDING, now_s, "seen again")
+        return make_transition(entry, LedgerState.HOLDING, now_s, "seen again")
     return _take(entry, pending, now_s, conduct)
 
 
@@ -363,23 +373,23 @@ def _held_instead(entry: LedgerEntry, pending: PendingJob) -> bool:
 
 def _held_by_administrator(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     """Free a job held by an administrator: its pin is removed, the hold stays."""
-    return move(entry, LedgerState.FREE, now_s, "held by an administrator")
+    return make_transition(entry, LedgerState.FREE, now_s, "held by an administrator")
 
 
 def _held_by_other(entry: LedgerEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Free a job held by another actor, as for an administrator."""
-    return move(entry, LedgerState.FREE, now_s, text_of(pending.held_by))
+    return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason))
 
 
-def handed_back_before(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+def make_released_transition(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     """Free a job that an earlier process released without recording it."""
     why = "handed back by a bridge that could not write it down"
-    return move(entry, LedgerState.FREE, now_s, why, pinned=False)
+    return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)
 
 
-def unpinned(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+def make_unpinned_transition(entry: LedgerEntry, now_s: int) -> LedgerTransition:
     """Record that the pin of a job held by another actor was removed."""
-    return move(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
+    return make_transition(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 
 BY_STATE: dict[LedgerState, Callable[[LedgerEntry, PendingJob, int, ReconcileOptions], LedgerTransition | None]] = {

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched_bridge.cycle.cycle_failures import describe_failure
-from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile, unpinned
+from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_unpinned_transition, reconcile
 from cpsched_bridge.errors import BackendError
 from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, LedgerTransition, move
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, LedgerTransition, make_transition
 
 
-def without_other_leader(seen: Observation) -> bool:
+def has_no_other_leader(seen: Observation) -> bool:
     """Return False: no other bridge is in control."""
     return False
 
 
-def only_disk_problems(problems: Sequence[str]) -> bool:
+def are_only_disk_problems(problems: Sequence[str]) -> bool:
     """Whether every job is released, and only the disk had problems."""
     return bool(problems) and all(isinstance(problem, DiskProblem) for problem in problems)
 
@@ -38,7 +38,7 @@ def release_all_jobs(
     backend: Backend,
     ledger: Ledger,
     why: str,
-    beside: Callable[[Observation], bool] = without_other_leader,
+    beside: Callable[[Observation], bool] = has_no_other_leader,
     attempts: int = 3,
     goes_on: Callable[[], None] = lambda: None,
 ) -> list[str]:
@@ -61,9 +61,9 @@ def release_all_jobs(
         unread, others = _intend(backend, ledger, why, beside)
         problems = [*unread, *([] if others else open_queues(backend)), *_hand_back(backend, ledger, goes_on)]
         problems += _take_off_pins(backend, ledger)
-        if not problems or only_disk_problems(problems):
+        if not problems or are_only_disk_problems(problems):
             break
-        left = len(ledger.kept())
+        left = len(ledger.list_held_ids())
         attempts -= left >= least or math.isinf(least)
         least = min(least, left)
     return problems
@@ -87,15 +87,15 @@ def _intend(
     Return one line per problem, and whether another bridge is in control.
     """
     try:
-        seen = backend.observe(ledger.pinned())
+        seen = backend.observe(ledger.get_pinned_ids())
         apart = not backend.starts_in_one_change
         others = beside(seen)
         conduct = ReconcileOptions(controlling=False, beside=others, releases_apart=apart)
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
     except (Exception, CompilationCancelled) as error:  # in any case, the ledger's jobs are released
         words = str(error) if isinstance(error, BackendError) else describe_failure(error)
-        kept = ledger.entries(*(KEPT - {LedgerState.HANDING_BACK}))
-        intents = [move(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
+        kept = ledger.list_entries(*(KEPT - {LedgerState.HANDING_BACK}))
+        intents = [make_transition(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, the submit plugin may hold more: {words}"]
         if isinstance(error, CompilationCancelled):  # a simulated cluster in this process that has not started
             unread = []
@@ -105,7 +105,7 @@ def _intend(
 
 def _hand_back(backend: Backend, ledger: Ledger, goes_on: Callable[[], None]) -> list[str]:
     problems: list[str] = []
-    kept = ledger.kept()
+    kept = ledger.list_held_ids()
     for at in range(0, len(kept), TOGETHER):
         goes_on()
         problems += _hand_back_part(backend, ledger, kept[at : at + TOGETHER])
@@ -116,18 +116,18 @@ def _hand_back_part(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> 
     outcomes = _sent(backend.release, wanted)
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record(
-        ledger, [move(entry, LedgerState.FREE, entry.since_s, "handed back", pinned=False) for entry in done]
+        ledger, [make_transition(entry, LedgerState.FREE, entry.since_s, "handed back", pinned=False) for entry in done]
     )
-    held = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result != "done"]
+    held = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if o.result != "done"]
     return unwritten + [f"job {name} may still be held: {detail}" for name, detail in held]
 
 
 def _take_off_pins(backend: Backend, ledger: Ledger) -> list[str]:
     """Remove the bridge's node lists from jobs that other actors hold; they stay held."""
-    outcomes = _sent(backend.unpin, [entry.job_id for entry in ledger.left_pinned()])
+    outcomes = _sent(backend.unpin, [entry.job_id for entry in ledger.list_orphaned_pins()])
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
-    unwritten = _record(ledger, [unpinned(entry, entry.since_s) for entry in done])
-    left = [(ledger.name_of(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
+    unwritten = _record(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])
+    left = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if o.result == "unknown"]
     return unwritten + [f"job {name} may still have the bridge's node list: {detail}" for name, detail in left]
 
 

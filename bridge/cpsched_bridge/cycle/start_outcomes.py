@@ -62,11 +62,11 @@ class StartTracker:
     refused: Sequence[int] = ()
     """Jobs whose starts the cluster refused in the last cycle with starts."""
 
-    def decided(self, job_ids: Iterable[int], now_s: float) -> None:
+    def record_decided(self, job_ids: Iterable[int], now_s: float) -> None:
         """Record jobs that are about to be started, at a monotonic time."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
-    def note(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:
+    def report_transitions(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:
         """Report the latencies and events of transitions seen at a monotonic time."""
         for transition in transitions:
             entry, before = transition.entry, transition.before
@@ -75,17 +75,17 @@ class StartTracker:
             if ran and decided_at_s is not None:
                 report.latencies_s.append(now_s - decided_at_s)
             if ran and entry.state is LedgerState.RUNNING and transition.event != "as_decided":
-                report.tell("started_elsewhere", entry.why, entry.job_id)
+                report.add_event("started_elsewhere", entry.why, entry.job_id)
             if transition.event == "kept_on":
-                report.tell("not_left", entry.why, entry.job_id)
+                report.add_event("not_left", entry.why, entry.job_id)
             newly_left = transition.event == "left" and before is not LedgerState.HANDING_BACK
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
             )  # reported by group
             if (entry.state in _TOLD and not backed_off) or newly_left:
-                report.tell(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
+                report.add_event(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
-    def outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
+    def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
         """Return the results of starts by an observation's transitions and by refusals since the previous one.
 
         A start whose job its owner held since has failed, too. A job that is gone, or held by an administrator, is not
@@ -108,13 +108,13 @@ class StartTracker:
             if transition.before is LedgerState.STARTING and transition.failed:
                 failed.append(_failed(each, entry, seen))
             if transition.before is LedgerState.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
-                taken_back.append(FailedStart(each, own_key(each)))
+                taken_back.append(FailedStart(each, make_job_key(each)))
         refused = [_unexplained(pending[id]) for id in sorted(self.refused) if id in pending]
         self.refused = ()
         return StartOutcomes(began, (*limited, *failed, *refused, *taken_back))
 
 
-def own_key(pending: PendingJob) -> BackoffKey:
+def make_job_key(pending: PendingJob) -> BackoffKey:
     """Return the key of the job alone."""
     return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
 
@@ -123,7 +123,7 @@ def _failed(pending: PendingJob, entry: LedgerEntry, seen: Observation) -> Faile
     index = {name: node for node, name in enumerate(seen.cluster.node_names)}
     nodes = {index[name]: units for name, units in entry.nodes if name in index}
     if pending.lower_priority or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):
-        return FailedStart(pending, own_key(pending), benign=True)
+        return FailedStart(pending, make_job_key(pending), benign=True)
     names = {("node", name) for name, _ in entry.nodes}
     neighbours = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
     return _unexplained(pending, names | neighbours)

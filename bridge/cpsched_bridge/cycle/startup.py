@@ -35,17 +35,17 @@ class BridgeStartup:
     """What a decision waits for, and since when."""
     _since_s: float = 0.0
 
-    def waits_for(self) -> str | None:
+    def pending_step(self) -> str | None:
         """Return the current step as text; None once all are done."""
         while self.steps:
             words = self.steps[0]()
             if words is not None:
-                self.tell(words)
+                self.report_step(words)
                 return words
             del self.steps[0]
         return None
 
-    def tell(self, words: str) -> None:
+    def report_step(self, words: str) -> None:
         """Report what the bridge waits for. Empty text reports the end, once."""
         if words or self._told:
             self._told = words
@@ -55,21 +55,21 @@ class BridgeStartup:
     def wait(self, pace: LoopClock, on_look: Callable[[], None]) -> bool:
         """Wait for the steps, at most `KEPT_S` seconds. Return False if the loop is to end."""
         until_s = pace.monotonic_s() + KEPT_S
-        while self.waits_for() is not None and pace.monotonic_s() < until_s:
+        while self.pending_step() is not None and pace.monotonic_s() < until_s:
             on_look()
             if not pace.wait(LOOK_S):
                 return False
         if not self.steps:
-            self.tell("")
-        return not pace.stopped
+            self.report_step("")
+        return not pace.is_stopped
 
-    def note(self, words: str, now_s: float) -> None:
+    def record_decision_wait(self, words: str, now_s: float) -> None:
         """Record what a decision waits for at a monotonic time; empty text: nothing."""
         if words and not self._words:
             self._since_s = now_s
         self._words, self._has_decided = words, self._has_decided or not words
 
-    def trouble(self, now_s: float) -> str | None:
+    def no_decision_reason(self, now_s: float) -> str | None:
         """Return why the bridge must hold no jobs: there has been no decision for too long."""
         if not self._words or (self._has_decided and now_s - self._since_s < KEPT_S):
             return None

@@ -12,8 +12,8 @@ from cpsched.feasibility import verify
 from cpsched.model import Cluster, Decision, PowerCap, Snapshot
 from cpsched.policy import Policy
 from cpsched.site.admission import LimitCompliantDecision, decide_within
-from cpsched_bridge.cycle.cluster_state_builder import cluster_state_of
-from cpsched_bridge.cycle.decision_deadline import ask
+from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state
+from cpsched_bridge.cycle.decision_deadline import call_policy
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle_report import CycleReport
@@ -39,10 +39,10 @@ class VerifiedDecider:
     power: PowerCap | None = None
     """The configured power cap."""
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return what the dispatcher's process must finish before it can be asked; None: it is ready."""
         dispatcher = self.policy.dispatcher
-        return dispatcher.waits_for() if isinstance(dispatcher, IsolatedDispatcher) else None
+        return dispatcher.not_ready_reason() if isinstance(dispatcher, IsolatedDispatcher) else None
 
     def decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
         """Fill the report's snapshot, pending jobs, decision and starts.
@@ -51,7 +51,7 @@ class VerifiedDecider:
         cannot be recorded. The report has no starts then.
         """
         try:
-            ask(self.limit_s, lambda: self._decide(seen, entries, report))
+            call_policy(self.limit_s, lambda: self._decide(seen, entries, report))
         except PolicyFailure as failure:
             report.policy_failure = failure.kind
             report.decision, report.starts = None, {}
@@ -59,10 +59,10 @@ class VerifiedDecider:
 
     def _decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
         with record_duration(report, "decide", self.pace):
-            scene = cluster_state_of(seen, entries, report.mode == "control")
+            scene = build_cluster_state(seen, entries, report.mode == "control")
             if self.power is not None:
                 scene = replace(scene, cluster=_under(scene.cluster, self.power))
-            whole = report.snapshot = self.policy.estimated(scene)
+            whole = report.snapshot = self.policy.add_estimates(scene)
             report.waiting = list(whole.queued_jobs())
             found, memory = self._within_limits(whole, seen)
             snapshot = report.snapshot = found.snapshot
@@ -103,7 +103,7 @@ class VerifiedDecider:
         running, limits = {each.job.id for each in seen.running}, seen.limits
         jobs = snapshot.table.jobs
         coming = [jobs[slot].id for slot in snapshot.running.tolist() if jobs[slot].id not in running]
-        found = decide_within(snapshot, None if limits is None else limits.beside(coming), decide)
+        found = decide_within(snapshot, None if limits is None else limits.count_as_running(coming), decide)
         return found, memories[found.answer]
 
 

@@ -22,14 +22,14 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
 from cpsched_bridge.child_processes import STALL_TIMEOUT_S
 from cpsched_bridge.cycle.backoff import Backoff
-from cpsched_bridge.cycle.bridge_health import concerning, require_ready
+from cpsched_bridge.cycle.bridge_health import require_ready, select_checks
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
 from cpsched_bridge.cycle.cycle_failures import describe_failure
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
 from cpsched_bridge.cycle.real_clock import RealClock
 from cpsched_bridge.cycle.startup import BridgeStartup, Step, Teller, ThrottledProgressReporter
 from cpsched_bridge.cycle.verified_decision import require_resources
-from cpsched_bridge.effective_config import EffectiveConfig, effective_config, with_adapter_defaults
+from cpsched_bridge.effective_config import EffectiveConfig, build_effective_config, with_adapter_defaults
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
 from cpsched_bridge.ports import Backend, Capabilities, Check, LoopClock
 from cpsched_bridge.program import settings_validation
@@ -40,16 +40,16 @@ from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import (
-    advice_path,
-    beginning_file,
-    files_bytes,
+    acquire_instance_lock,
+    boost_ledger_path,
+    database_size_bytes,
+    forecast_state_path,
     journal_path,
     ledger_path,
-    lock,
-    opened_journal,
-    opened_ledger,
-    outlook_path,
+    open_journal,
+    open_ledger,
     pause_file,
+    startup_file,
 )
 from cpsched_bridge.telemetry import forecast_memory
 from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext
@@ -73,7 +73,7 @@ OUTLOOK_SHARE = 50.0
 """Minimum pause between two forecasts, as a multiple of the time that the last one took."""
 
 
-def adapter_of(words: str) -> Adapter:
+def load_adapter(words: str) -> Adapter:
     """Return the adapter with this name: built-in, of a plug-in, or `package.module`.
 
     Raise `UnknownName` with the known names, or `PluginLoadError` if it is not an adapter or cannot be imported.
@@ -103,31 +103,31 @@ class ConfiguredAdapter:
 def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
     """Import the configured adapter, without connecting to the cluster. Raise `SettingsError`."""
     try:
-        adapter = adapter_of(settings.adapter)
+        adapter = load_adapter(settings.adapter)
     except CpschedError as error:
-        raise settings.located(InvalidSetting(("adapter",), settings.adapter, str(error)), where) from error
+        raise settings.locate_error(InvalidSetting(("adapter",), settings.adapter, str(error)), where) from error
     options = settings.adapter_options(adapter.Options, where)
     try:
-        return ConfiguredAdapter(adapter, options, capabilities_of(adapter, options))
+        return ConfiguredAdapter(adapter, options, read_capabilities(adapter, options))
     except RAISED as error:
         rule = f"its capabilities are unknown: {describe_exception(error)}"
-        raise settings.located(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
+        raise settings.locate_error(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
 
 
-def capabilities_of(adapter: Adapter, options: Section) -> Capabilities:
+def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
     """Return the adapter's capabilities. Raise `InvalidValue` if they are not `Capabilities`."""
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
     require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
     return can
 
 
-def connect(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
+def connect_backend(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
     """Return the configured backend, of the adapter in `found` if given. Raise `SettingsError`."""
     found = found or choose_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
     except InvalidSetting as error:
-        raise settings.located(error, where) from error
+        raise settings.locate_error(error, where) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,37 +143,37 @@ class PreparedPolicy:
 def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolicy:
     """Build the policy and the fallback. Raise `SettingsError` for settings that are invalid together."""
     try:
-        spec = settings.policy.spec()
+        spec = settings.policy.to_spec()
         settings_validation.validate_settings(settings, spec)
         found = choose_adapter(settings, where)
-        settings_validation.check_effects(settings, found.options)
+        settings_validation.check_settings_apply(settings, found.options)
         if settings.mode == "advise" and not found.can.boosts:
             raise InvalidSetting(
                 ("mode",),
                 settings.mode,
                 f"the adapter {settings.adapter} does not support advise mode; use shadow",
             )
-        policy, fallback = policy_of(with_adapter_defaults(spec, found.can)), fallback_of(settings, found.can)
-        told = effective_config(settings, found.options, found.can, spec, policy, fallback)
+        policy, fallback = make_policy(with_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
+        told = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
     except InvalidSetting as error:
-        raise settings.located(error, where) from error
+        raise settings.locate_error(error, where) from error
     return PreparedPolicy(policy, fallback, told, found)
 
 
-def policy_of(spec: PolicySpec) -> Policy:
+def make_policy(spec: PolicySpec) -> Policy:
     """Build the policy, and read the files that its settings name. Raise as `PolicySpec.build` does."""
     return spec.build(read_json)
 
 
-def fallback_of(settings: Settings, can: Capabilities) -> Policy | None:
+def make_fallback(settings: Settings, can: Capabilities) -> Policy | None:
     """Return the fallback policy, or None if none is configured."""
-    if not settings.policy.falls_back:
+    if not settings.policy.has_fallback:
         return None
-    return policy_of(with_adapter_defaults(settings.policy.fallback_spec(), can))
+    return make_policy(with_adapter_defaults(settings.policy.fallback_spec(), can))
 
 
 @contextmanager
-def startup_steps(
+def plan_startup_steps(
     policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: Teller
 ) -> Iterator[list[Step]]:
     """Return the steps before the first decision.
@@ -184,12 +184,12 @@ def startup_steps(
     - Load the kernels that the bridge needs. Those that could not be compiled or cached there are compiled now.
     """
     apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
-    if settings.policy.apart:
+    if settings.policy.is_isolated:
         policy.dispatcher = apart
 
     def compiled() -> str | None:
-        words = apart.waits_for()
-        if words is None and not settings.policy.apart:
+        words = apart.not_ready_reason()
+        if words is None and not settings.policy.is_isolated:
             apart.close()
         return words
 
@@ -219,10 +219,10 @@ def progress_listeners(settings: Settings, systemd: SystemdNotifier, watch: Stat
     """Return the listeners for progress before the first decision: log, systemd, status, page and `/readyz`."""
     found: list[Teller] = [
         ThrottledProgressReporter(_log, LOG_EVERY_S, time.monotonic),
-        ThrottledProgressReporter(beginning_file(settings).tell, 1.0, time.monotonic),
+        ThrottledProgressReporter(startup_file(settings).write_step, 1.0, time.monotonic),
         partial(_tell_systemd, systemd),
     ]
-    return found if watch is None else [*found, watch.begins]
+    return found if watch is None else [*found, watch.on_startup_step]
 
 
 def _log(words: str) -> None:
@@ -241,10 +241,10 @@ def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> I
         yield None
         return
     watch = StatusApplication(settings, partial(watch_context, settings, backend))
-    endpoint = HttpServer(watch.app(), settings.metrics.host, settings.metrics.port)
+    endpoint = HttpServer(watch.build_app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        with refresh_forecasts(watch.outlook, outlook_path(settings)) if settings.serves_page else nullcontext():
+        with refresh_forecasts(watch.outlook, forecast_state_path(settings)) if settings.serves_page else nullcontext():
             yield watch
     finally:
         endpoint.close()
@@ -282,9 +282,9 @@ def refresh_forecasts(outlook: StartForecaster, path: Path) -> Iterator[None]:
 def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
     """Load the learned state of forecasts. Log an unreadable file; the next write replaces it."""
     try:
-        kept = forecast_state.read(path)
+        kept = forecast_state.read_forecast_state(path)
         if kept is not None:
-            outlook.recall(forecast_memory.memory_from_json(kept))
+            outlook.restore_memory(forecast_memory.memory_from_json(kept))
     except (OSError, CorruptFileContent) as error:
         structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: forecasts start empty")
 
@@ -292,9 +292,9 @@ def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
 def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
     """Write the learned state of forecasts. A failure does not end the bridge."""
     try:
-        kept = outlook.kept()
+        kept = outlook.export_memory()
         if kept is not None:
-            forecast_state.write(path, kept)
+            forecast_state.write_forecast_state(path, kept)
     except Exception as error:
         structlog.get_logger("outlook").error("outlook_not_kept", detail=describe_failure(error))
 
@@ -303,39 +303,39 @@ def watch_context(settings: Settings, backend: Backend) -> BridgeTelemetryContex
     """Return what the watch shows besides cycles."""
     return BridgeTelemetryContext(
         interval_s=settings.cycle.interval_s,
-        journal_bytes=files_bytes(journal_path(settings)),
-        ledger_bytes=files_bytes(ledger_path(settings)),
+        journal_bytes=database_size_bytes(journal_path(settings)),
+        ledger_bytes=database_size_bytes(ledger_path(settings)),
         child_starts=backend.child_starts,
-        paused=pause_file(settings).reason() if settings.mode != "shadow" else None,
+        paused=pause_file(settings).read_reason() if settings.mode != "shadow" else None,
     )
 
 
-def run(settings: Settings, where: str) -> list[str]:
+def run_bridge(settings: Settings, where: str) -> list[str]:
     """Run a bridge until a signal ends it. Return one line per reason why jobs could not be released."""
     ready = prepare_policy(settings, where)
     policy, told = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
     for warning in settings.warnings:
         log.warning("retired_setting", detail=warning)
-    backend, systemd = connect(settings, where, ready.chosen), SystemdNotifier()
+    backend, systemd = connect_backend(settings, where, ready.chosen), SystemdNotifier()
     try:
-        held_lock = lock(settings)
+        held_lock = acquire_instance_lock(settings)
     except BaseException:
         backend.close()
         raise
     try:
         pace = RealClock()
-        with pace.stopped_by_signals(), make_watch(settings, backend, told) as watch:
+        with pace.stop_on_signals(), make_watch(settings, backend, told) as watch:
             startup = BridgeStartup(tellers=progress_listeners(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not check_until_ready(
-                backend, pace, systemd, most_s, startup.tell, settings.mode
+                backend, pace, systemd, most_s, startup.report_step, settings.mode
             ):
                 return []
             with (
-                startup_steps(policy, told.policy, settings, backend, startup.tell) as startup.steps,
-                opened_ledger(settings) as ledger,
-                opened_journal(settings, read_only=False) as journal,
+                plan_startup_steps(policy, told.policy, settings, backend, startup.report_step) as startup.steps,
+                open_ledger(settings) as ledger,
+                open_journal(settings, read_only=False) as journal,
             ):
                 warn_of_held_jobs(settings, ledger)
                 warn_of_boosts(settings)
@@ -346,38 +346,38 @@ def run(settings: Settings, where: str) -> list[str]:
                 )  # fmt: skip
                 return Bridge(parts).run()
     except InvalidSetting as error:
-        raise settings.located(error, where) from error
+        raise settings.locate_error(error, where) from error
     finally:
-        beginning_file(settings).tell("")
+        startup_file(settings).write_step("")
         backend.close()
         held_lock.release()
 
 
-def checks_of_reading(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
+def check_other_leader(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
     """Check whether another bridge has the lease; empty if the cluster cannot be read.
 
     Raise `SettingsError` if a setting does not fit the cluster.
     """
     try:
         seen = backend.observe()
-        require_resources(settings.policy.power.cap(), seen.cluster)
+        require_resources(settings.policy.power.to_power_cap(), seen.cluster)
     except BackendError:
         return []
     except InvalidSetting as error:
-        raise settings.located(error, where) from error
+        raise settings.locate_error(error, where) from error
     claim = seen.claim
-    ok = claim is None or claim.bridge == bridge_identity.known_bridge_name(settings.state_dir)
+    ok = claim is None or claim.bridge == bridge_identity.read_bridge_name(settings.state_dir)
     found = "no bridge has the lease on this cluster" if claim is None or ok else f"the lease belongs to {claim.where}"
     return [Check("other bridges", ok, found, "stop that bridge, or take over with `cpsched take-leadership`", False)]
 
 
-def check(backend: Backend, mode: str = "control") -> None:
+def require_checks(backend: Backend, mode: str = "control") -> None:
     """Raise `NotReady` unless every check that the mode requires passes. Log other failed checks.
 
     Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
     """
     try:
-        checks = concerning(backend.checks(), mode)
+        checks = select_checks(backend.checks(), mode)
     except BackendStarting:
         raise
     except BackendError as error:
@@ -393,7 +393,7 @@ def check(backend: Backend, mode: str = "control") -> None:
         raise
 
 
-def patient_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
+def wait_for_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
     """Return the backend's checks once its adapter has started. `tell` is called with the pending step."""
     while True:
         try:
@@ -419,7 +419,7 @@ def check_until_ready(
     tell(f"checks what {mode} mode requires")
     while True:
         try:
-            check(backend, mode)
+            require_checks(backend, mode)
             return True
         except BackendStarting as error:
             tell(str(error))
@@ -439,8 +439,10 @@ def check_until_ready(
 
 def warn_of_boosts(settings: Settings) -> None:
     """Warn of boosts that are still set: shadow mode does not remove them."""
-    if settings.mode == "shadow" and advice_path(settings).exists():
-        jobs = sum(each.points[-1] != 0 for each in BoostLedger.readable(advice_path(settings)).by_id.values())
+    if settings.mode == "shadow" and boost_ledger_path(settings).exists():
+        jobs = sum(
+            each.points[-1] != 0 for each in BoostLedger.open_readable(boost_ledger_path(settings)).by_id.values()
+        )
         if jobs:
             mend = "`cpsched release-all` removes them"
             structlog.get_logger("bridge").warning("advice_left", jobs=jobs, mend=mend)
@@ -448,7 +450,7 @@ def warn_of_boosts(settings: Settings) -> None:
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
     """Warn of jobs that an earlier bridge in control left held: shadow mode does not release them."""
-    kept = ledger.kept()
+    kept = ledger.list_held_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(
             "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` releases them to the cluster's scheduler"

@@ -11,7 +11,7 @@ from pwd import getpwuid
 from typing import Any
 from urllib.parse import urlencode
 
-from cpsched.formatting import instant, many, span, to_come
+from cpsched.formatting import format_cluster_time, format_count, format_duration, format_planned_time
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
@@ -64,12 +64,12 @@ def _refusal(body: bytes) -> str:
 
 def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
     """Print one line for the request and one for each alternative."""
-    table = terminal_views.table("asked for", "planned", "8 of 10 start")
+    table = terminal_views.make_table("asked for", "planned", "8 of 10 start")
     for row in found:
         planned_s = row["planned_s"]
-        planned = "never" if planned_s is None else to_come(planned_s, row["now_s"])
+        planned = "never" if planned_s is None else format_planned_time(planned_s, row["now_s"])
         table.add_row(row["asked"] or "this", planned, _likely(row))
-    out = terminal_views.console()
+    out = terminal_views.make_console()
     out.print(table)
     if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
         out.print("Too few jobs have started since the bridge began: these intervals are rough.")
@@ -78,18 +78,18 @@ def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
 def _likely(row: Mapping[str, Any]) -> str:
     if row["likely_from_s"] is None:
         return ""
-    begin, end = (instant(row[name]) for name in ("likely_from_s", "likely_to_s"))
+    begin, end = (format_cluster_time(row[name]) for name in ("likely_from_s", "likely_to_s"))
     return begin if begin == end else f"{begin} to {end}"
 
 
 def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
     """Print one line per size."""
-    out = terminal_views.console()
+    out = terminal_views.make_console()
     if not found:
         out.print("No job could start now without delaying a pending job.")
         return
-    table = terminal_views.table("could start now", "for at most")
+    table = terminal_views.make_table("could start now", "for at most")
     for row in found:
         what = "whole node" if row["whole"] else "core"
-        table.add_row(many(row["units"], what), span(row["walltime_s"]))
+        table.add_row(format_count(row["units"], what), format_duration(row["walltime_s"]))
     out.print(table)

@@ -46,11 +46,11 @@ DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 def _loaded(config: Path) -> Settings:
     """Read a settings file."""
-    from cpsched_bridge.settings import load
+    from cpsched_bridge.settings import load_settings
 
     if config == DEFAULT_CONFIG and not config.exists():
         raise SettingsError(f"{config}: No such file or directory; name the settings by --config or CPSCHED_CONFIG")
-    return load(config)
+    return load_settings(config)
 
 
 def _settings(config: Path) -> Settings:
@@ -61,7 +61,7 @@ def _settings(config: Path) -> Settings:
     return settings
 
 
-reporting = cli_shell.reporting()
+reporting = cli_shell.report_errors()
 """Errors of a command in one line; exit code 2 for bad input, 1 for failures."""
 
 
@@ -90,8 +90,8 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.telemetry import log_setup
 
     settings = _loaded(config)
-    log_setup.set_up(settings.log_format)
-    problems = bootstrap.run(settings, str(config))
+    log_setup.configure_logging(settings.log_format)
+    problems = bootstrap.run_bridge(settings, str(config))
     for problem in problems:
         print_message("error", problem)
     if problems:
@@ -111,11 +111,11 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 1,
 ) -> None:
     """Show control mode live on a simulated Eurora, next to the same jobs under the twin of Slurm's scheduler."""
-    from cpsched_bridge.program.demo import run
-    from cpsched_sim.cli import look_here_too
+    from cpsched_bridge.program.demo import run_demo
+    from cpsched_sim.cli import add_current_directory
 
-    look_here_too()
-    raise typer.Exit(run(dispatcher, jobs, seconds, limit, seed))
+    add_current_directory()
+    raise typer.Exit(run_demo(dispatcher, jobs, seconds, limit, seed))
 
 
 @journal_app.command("list")
@@ -133,8 +133,8 @@ def journal_list(
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.opened_journal(_settings(config)) as journal:
-        lines = journal.lines(last, starts)
+    with state_paths.open_journal(_settings(config)) as journal:
+        lines = journal.list_rounds(last, starts)
         echo_json(list(map(asdict, lines))) if as_json else terminal_views.print_rounds(lines)
 
 
@@ -153,11 +153,11 @@ def journal_show(
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.opened_journal(_settings(config)) as journal:
-        record = journal.read(round)
-    echo_json(json_output.round_of(*terminal_views.explained(record))) if as_json else terminal_views.print_round(
-        record
-    )
+    with state_paths.open_journal(_settings(config)) as journal:
+        record = journal.read_round(round)
+    echo_json(
+        json_output.describe_round(*terminal_views.replay_explanation(record))
+    ) if as_json else terminal_views.print_round(record)
 
 
 @journal_app.command("replay")
@@ -175,8 +175,12 @@ def journal_replay(
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.opened_journal(_settings(config)) as journal:
-        numbers = list(journal.numbers()) if everything else [round if round is not None else journal.last_round]
+    with state_paths.open_journal(_settings(config)) as journal:
+        numbers = (
+            list(journal.iterate_round_numbers())
+            if everything
+            else [round if round is not None else journal.last_round]
+        )
         replays = terminal_views.replays(journal, numbers)
         if as_json:
             found = list(map(json_output.replay_of, replays))
@@ -204,9 +208,9 @@ def why(
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used(settings)
-    with state_paths.owned(settings):
-        echo_json(json_output.why(job, settings)) if as_json else terminal_views.print_why(job, settings)
+    state_paths.require_used_state_dir(settings)
+    with state_paths.preserve_ownership(settings):
+        echo_json(json_output.explain_job(job, settings)) if as_json else terminal_views.print_why(job, settings)
 
 
 @app.command("estimate-start")
@@ -269,10 +273,10 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used(settings)
-    with state_paths.owned(settings):
+    state_paths.require_used_state_dir(settings)
+    with state_paths.preserve_ownership(settings):
         if as_json:
-            found = json_output.status(settings)
+            found = json_output.collect_status(settings)
             echo_json(found)
             all_read = not found["unreadable"]
         else:
@@ -298,7 +302,7 @@ def events(
 
     settings = _settings(config)
     if as_json:
-        echo_json(json_output.events(settings, last, job, kind))
+        echo_json(json_output.list_events(settings, last, job, kind))
     else:
         terminal_views.print_events(settings, last, job, kind)
 
@@ -313,8 +317,8 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.opened_journal(_settings(config)) as journal:
-        found = journal.asides("unsupported")
+    with state_paths.open_journal(_settings(config)) as journal:
+        found = journal.list_unscheduled_jobs("unsupported")
         echo_json(list(map(asdict, found))) if as_json else terminal_views.print_unmanaged(found)
 
 
@@ -328,9 +332,9 @@ def pause(
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used(settings)
+    state_paths.require_used_state_dir(settings)
     try:
-        with state_paths.owned(settings):
+        with state_paths.preserve_ownership(settings):
             state_paths.pause_file(settings).pause(reason)
     except OSError as error:
         mend = "`systemctl stop cpsched-bridge` releases its jobs, too"
@@ -345,7 +349,7 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used(settings)
+    state_paths.require_used_state_dir(settings)
     try:
         was_paused = state_paths.pause_file(settings).resume()
     except OSError as error:
@@ -360,10 +364,10 @@ def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used(settings)
+    state_paths.require_used_state_dir(settings)
     try:
-        with state_paths.owned(settings):
-            state_paths.take_over_file(settings).ask()
+        with state_paths.preserve_ownership(settings):
+            state_paths.take_leadership_file(settings).request()
     except OSError as error:
         raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
     typer.echo("this bridge takes control in its next cycle; any other bridge yields")
@@ -408,17 +412,17 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     Settings that `cpsched bridge` would refuse are refused alike.
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
-    from cpsched_bridge.cycle.bridge_health import concerning
+    from cpsched_bridge.cycle.bridge_health import select_checks
     from cpsched_bridge.program import bootstrap, terminal_views
 
     settings = _settings(config)
     ready = bootstrap.prepare_policy(settings, str(config))
-    backend = bootstrap.connect(settings, str(config), ready.chosen)
+    backend = bootstrap.connect_backend(settings, str(config), ready.chosen)
     try:
         checks = [
-            *concerning(bootstrap.patient_checks(backend, partial(print_message, "note")), settings.mode),
+            *select_checks(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
             ready.in_force.check(),
-            *bootstrap.checks_of_reading(backend, settings, str(config)),
+            *bootstrap.check_other_leader(backend, settings, str(config)),
         ]
         echo_json(list(map(asdict, checks))) if as_json else terminal_views.print_checks(checks)
         if any(check.required and not check.ok for check in checks):
@@ -447,14 +451,16 @@ def gantt(
     """Draw a schedule over nodes and time."""
     from cpsched.errors import require
     from cpsched_bridge.program import gantt_command as drawing
-    from cpsched_sim.cli import look_here_too
+    from cpsched_sim.cli import add_current_directory
 
     require(not serve and port is None, "--serve", serve, "is retired; --out FILE.html with --from and --to draws")
     require(out is not None, "--out", "none", "must be given")
     assert out is not None
-    look_here_too()
-    drawing.check_out(out)
-    typer.echo(drawing.write(drawing.opened(file, system, dispatcher, predictor, max_jobs), out, from_, to))
+    add_current_directory()
+    drawing.check_output_path(out)
+    typer.echo(
+        drawing.write_drawing(drawing.load_schedule(file, system, dispatcher, predictor, max_jobs), out, from_, to)
+    )
 
 
 @app.command("deploy-files")
@@ -467,9 +473,9 @@ def deploy_files(
     ] = "",
 ) -> None:
     """Write the files to install: settings, systemd units, submit plugin, dead-man script, alerts."""
-    from cpsched_bridge.program.deploy_files import write
+    from cpsched_bridge.program.deploy_files import write_files
 
-    for line in write(folder, force, runbooks):
+    for line in write_files(folder, force, runbooks):
         typer.echo(line)
 
 

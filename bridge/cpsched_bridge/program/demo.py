@@ -20,10 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
-from cpsched.formatting import many, percent, span
+from cpsched.formatting import format_count, format_duration, format_percent
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
-from cpsched_bridge.adapters.mock.demo_workload import loaded_morning
+from cpsched_bridge.adapters.mock.demo_workload import make_demo_workload
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedEventClock, EventDrivenClock, ManualClock
@@ -32,8 +32,8 @@ from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import AddressInUse
-from cpsched_bridge.program.bootstrap import policy_of
-from cpsched_bridge.program.terminal_views import where
+from cpsched_bridge.program.bootstrap import make_policy
+from cpsched_bridge.program.terminal_views import format_placement
 from cpsched_bridge.settings import MetricsSettings, Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
@@ -62,9 +62,9 @@ Where Slurm's commands are, collect your own weeks to replay:
   {0} whatif collect --out site"""
 
 
-def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
+def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
     """Show `seconds` of a loaded morning; return the exit code. `limit_s` is for dispatchers that search."""
-    log_setup.set_up("text", level=40)
+    log_setup.configure_logging("text", level=40)
     out = Console()
     policy = demo_policy(dispatcher, limit_s)
     watch = StatusApplication(Settings(mode="control", adapter="mock"))
@@ -74,25 +74,25 @@ def run(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -
         if not _rehearsed(policy, seed):
             out.print("stopped before the live view")
             return 130
-        site, twin = sites(jobs, seed)
-        out.print(f"{many(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
+        site, twin = make_clusters(jobs, seed)
+        out.print(f"{format_count(jobs, 'job')} of a generated Eurora morning, {dispatcher} in control")
         pace = AcceleratedEventClock(site, speed=max(1.0, MORNING_S / max(seconds, 0.1)), budget_s=seconds)
         view = DemoLiveView(dispatcher, site, twin, endpoint.url)
         if sys.stdout.isatty() and out.is_terminal and not out.is_dumb_terminal:
             with Live(
-                get_renderable=lambda: view.picture(out.size), console=out, auto_refresh=False, screen=True
+                get_renderable=lambda: view.render(out.size), console=out, auto_refresh=False, screen=True
             ) as live:
-                ended = bridge_run(policy, site, pace, (watch, view, ThrottledCallback(live.refresh, DRAW_S)))
+                ended = run_bridge(policy, site, pace, (watch, view, ThrottledCallback(live.refresh, DRAW_S)))
         else:
-            lines = ThrottledCallback(lambda: out.print(view.line(), highlight=False, soft_wrap=True), LINE_S)
-            ended = bridge_run(policy, site, pace, (watch, view, lines))
+            lines = ThrottledCallback(lambda: out.print(view.render_line(), highlight=False, soft_wrap=True), LINE_S)
+            ended = run_bridge(policy, site, pace, (watch, view, lines))
     finally:
         endpoint.close()
     if not ended:
         out.print("stopped; the held jobs went back to the site's own scheduler")
         return 130
     twin.advance(site.now_s)
-    out.print(verdict(dispatcher, waits_s(site), waits_s(twin)), highlight=False, soft_wrap=True)
+    out.print(summarize_result(dispatcher, waits_s(site), waits_s(twin)), highlight=False, soft_wrap=True)
     out.print(NEXT.format(program()), highlight=False, soft_wrap=True)
     return 0
 
@@ -116,30 +116,30 @@ def mean_s(waits: list[int]) -> int:
     return round(sum(waits) / max(1, len(waits)))
 
 
-def verdict(dispatcher: str, ours: list[int], twins: list[int]) -> str:
+def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
     """Return one sentence: the mean of both waits in whole seconds, and their difference where it is 1 % or more."""
     ours_s, twin_s = mean_s(ours), mean_s(twins)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
     words = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
-    seen = f"Mean wait so far of {many(len(ours), 'job')}"
+    seen = f"Mean wait so far of {format_count(len(ours), 'job')}"
     return f"{seen}: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {words}."
 
 
 def _rehearsed(policy: PolicySpec, seed: int) -> bool:
     """Let both sites decide a few times, so that kernels are compiled before the show. False: stopped by the user."""
-    site, twin = sites(REHEARSED_JOBS, seed)
-    if not bridge_run(policy, site, EventDrivenClock(site), ()):
+    site, twin = make_clusters(REHEARSED_JOBS, seed)
+    if not run_bridge(policy, site, EventDrivenClock(site), ()):
         return False
     twin.advance(site.now_s)
     return True
 
 
-def sites(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
+def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
     """Return two sites with the same jobs: one for the bridge, one under the twin of Slurm's scheduler.
 
     The jobs of the first `CLOSED_S` wait when the first site opens, as after a maintenance, so that there is a queue.
     """
-    cluster, morning = loaded_morning(jobs, seed)
+    cluster, morning = make_demo_workload(jobs, seed)
     opens_s = morning[0].job.submit_s + CLOSED_S
     late = [replace(item, job=replace(item.job, submit_s=max(item.job.submit_s, opens_s))) for item in morning]
     site = MockCluster(cluster, late, scheduler=SlurmDispatcher())
@@ -155,29 +155,29 @@ def demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
 
 def _endpoint(watch: StatusApplication) -> HttpServer:
     """Serve metrics and page at the usual port, or at any free one."""
-    settings, app = MetricsSettings(), watch.app()
+    settings, app = MetricsSettings(), watch.build_app()
     try:
         return HttpServer(app, settings.host, settings.port)
     except AddressInUse:
         return HttpServer(app, settings.host, 0)
 
 
-def bridge_run(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]) -> bool:
+def run_bridge(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]) -> bool:
     """Run a bridge in control of `site` until its pace ends. Return False if a signal ended it."""
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
         parts = BridgeParts(
-            MockBackend(site, ManualClock(site)), policy_of(policy), EffectiveConfig(policy), ledger, journal,
-            pause_file(settings), pace, settings, (pace.note, *listeners),
+            MockBackend(site, ManualClock(site)), make_policy(policy), EffectiveConfig(policy), ledger, journal,
+            pause_file(settings), pace, settings, (pace.on_cycle, *listeners),
         )  # fmt: skip
         try:
-            with pace.stopped_by_signals():
+            with pace.stop_on_signals():
                 Bridge(parts).run()
         finally:
             ledger.close()
             journal.close()
-    return not pace.stopped
+    return not pace.is_stopped
 
 
 @dataclass(slots=True)
@@ -202,17 +202,19 @@ class DemoLiveView:
         for job_id, placement in report.starts.items():
             job = jobs[job_id]
             cores = str(job.request.units * job.request.per_unit[0])
-            row = (span(seen.now_s), str(job_id), job.user, cores, where(placement, seen.cluster))
-            self.starts.append((*row, span(seen.now_s - job.submit_s)))
+            row = (format_duration(seen.now_s), str(job_id), job.user, cores, format_placement(placement, seen.cluster))
+            self.starts.append((*row, format_duration(seen.now_s - job.submit_s)))
         del self.starts[:-100]
 
-    def picture(self, size: tuple[int, int]) -> RenderableType:
+    def render(self, size: tuple[int, int]) -> RenderableType:
         """Draw the view for a terminal of this size (columns, lines)."""
         if self.report is None:
             return Text("...")
         columns, lines = size
         title = Text(f"cpsched in control of a simulated Eurora: {self.url}", style="bold")
-        at = Text(f"{span(self.site.now_s)} at the site, {many(self.report.number, 'cycle')}", style="dim")
+        at = Text(
+            f"{format_duration(self.site.now_s)} at the site, {format_count(self.report.number, 'cycle')}", style="dim"
+        )
         waits = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         waits.add_column("")
         for name in (self.name, TWIN):
@@ -232,15 +234,15 @@ class DemoLiveView:
         seen = sites[0][0]
         cores = int(seen.cluster.capacity[:, 0].sum())
         rows: dict[str, Callable[[int], str]] = {
-            "mean wait so far": lambda at: span(mean_s(waits_s(sites[at][1]))),
+            "mean wait so far": lambda at: format_duration(mean_s(waits_s(sites[at][1]))),
             "waiting": lambda at: str(len(sites[at][0].pending)),
             "running": lambda at: str(len(sites[at][0].running)),
             "ended": lambda at: str(len(sites[at][1].ended)),
-            "cores in use": lambda at: percent(1 - int(sites[at][0].free[:, 0].sum()) / cores),
+            "cores in use": lambda at: format_percent(1 - int(sites[at][0].free[:, 0].sum()) / cores),
         }
         return [(name, cell(0), cell(1)) for name, cell in rows.items()]
 
-    def line(self) -> str:
+    def render_line(self) -> str:
         """Return the same in one line, where there is no terminal."""
         return "; ".join(f"{name} {ours} ({TWIN}: {theirs})" for name, ours, theirs in self._compared())
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.installed_docs import for_an_installation
+from cpsched_bridge.program.installed_docs import strip_clone_notes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -185,7 +185,7 @@ RUNBOOKS = f"{_PAGES}OPERATE.md"
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 
-def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
+def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
     """Write every file and a README.md below `folder`. Yield one line for each.
 
     `runbooks` is the URL of the site's folder with OPERATE.md, to which alerts link. Files with equal content are not
@@ -194,7 +194,7 @@ def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
-    contents = {file.name: (content_of(file), file.mode) for file in FILES}
+    contents = {file.name: (read_content(file), file.mode) for file in FILES}
     if runbooks:
         alerts, mode = contents["prometheus/alerts.yaml"]
         linked = alerts.replace(RUNBOOKS.encode(), f"{runbooks.rstrip('/')}/OPERATE.md".encode())
@@ -213,13 +213,13 @@ def write(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str
         yield f"{'replaced' if name in present else 'wrote':9}  {path}"
 
 
-def content_of(file: DeploymentFile) -> bytes:
+def read_content(file: DeploymentFile) -> bytes:
     """Return the content to write."""
     content = _source(file).read_bytes()
     if not file.source.endswith(".md"):
         return content
     names = {Path(each.source).name: each.name for each in FILES if each.source.endswith(".md")}
-    return for_an_installation(content.decode(), names).encode()
+    return strip_clone_notes(content.decode(), names).encode()
 
 
 def _read(path: Path) -> bytes:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched.errors import require
-from cpsched.formatting import many, span
-from cpsched.markup import Markup, tag
+from cpsched.formatting import format_count, format_duration
+from cpsched.markup import Markup, make_element
 from cpsched.model import NEVER, Placement
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.web.page import gantt_chart
@@ -21,7 +21,7 @@ from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_lines import lines_of
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.result_files import check_new
-from cpsched_sim.simulation import ReplayPolicySetup, Simulation, run
+from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
 from cpsched_sim.watchdog import LIMIT_S, watched
 from cpsched_sim.workloads.load import load
 
@@ -42,22 +42,24 @@ class FinishedSchedule:
     """Time of the first submission."""
 
     @property
-    def to_s(self) -> int:
+    def end_s(self) -> int:
         """Time of the last end."""
         return max((bar.end_s for bar in self.bars), default=self.from_s + 1)
 
 
-def opened(path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None) -> FinishedSchedule:
+def load_schedule(
+    path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None
+) -> FinishedSchedule:
     """Read a schedule, or replay a trace. Raise `SimulationError` or `CpschedError`."""
     if is_schedule(path):
-        return read(path)
+        return read_schedule(path)
     with watched(LIMIT_S) as patient:
         setup = ReplayPolicySetup(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
         workload = load(path, system, max_jobs=max_jobs, progress=patient.reset)
-        return of_simulation(run(workload, setup, patient.reset))
+        return schedule_from_simulation(replay_workload(workload, setup, patient.reset))
 
 
-def of_simulation(simulation: Simulation) -> FinishedSchedule:
+def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
     """Return the schedule of a replay."""
     schedule, workload = simulation.schedule, simulation.workload
     bars = [
@@ -77,7 +79,7 @@ def is_schedule(path: Path) -> bool:
     return first.strip() == ",".join(HEADING)
 
 
-def read(path: Path) -> FinishedSchedule:
+def read_schedule(path: Path) -> FinishedSchedule:
     """Read a schedule of `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
     rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
     if not rows:
@@ -125,13 +127,13 @@ def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, i
     )
 
 
-def check_out(out: Path) -> None:
+def check_output_path(out: Path) -> None:
     """Raise `InvalidValue` or `InputError` if the drawing cannot be written, before a long replay starts."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     check_new(out)
 
 
-def seconds(option: str, text: str | None, otherwise: int) -> int:
+def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
     """Parse a duration: `7200`, `120m`, `2h`, `1d`. Raise `InvalidValue`."""
     if text is None:
         return otherwise
@@ -141,28 +143,33 @@ def seconds(option: str, text: str | None, otherwise: int) -> int:
     return int(found[1]) * _UNITS_S[found[2]]
 
 
-def write(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
+def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
     """Draw an interval, counted from the first submission. Return a summary line.
 
     Raise `InvalidValue` for an invalid interval, `InputError` if the file cannot be written.
     """
-    begin_s, end_s = found.from_s, found.to_s
-    from_s = begin_s + seconds("--from", from_text, 0)
-    to_s = begin_s + seconds("--to", to_text, end_s - begin_s)
-    require(from_s < end_s, "--from", from_text or from_s, f"must be before the end, {span(end_s - begin_s)} later")
+    begin_s, end_s = found.from_s, found.end_s
+    from_s = begin_s + parse_seconds("--from", from_text, 0)
+    to_s = begin_s + parse_seconds("--to", to_text, end_s - begin_s)
+    require(
+        from_s < end_s,
+        "--from",
+        from_text or from_s,
+        f"must be before the end, {format_duration(end_s - begin_s)} later",
+    )
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
-    check_out(out)
+    check_output_path(out)
     bars = [bar for bar in found.bars if bar.begin_s < to_s and bar.end_s > from_s]
     chart = GanttChartView(now_s=begin_s, node_names=list(found.node_names), unavailable=[], outages=[], bars=bars)
     window = GanttWindow(from_s, to_s, 0, len(found.node_names), live=False)
-    title = f"{found.title}: {many(len(bars), 'job')} on {many(len(found.node_names), 'node')}"
-    drawing = gantt_chart.draw(chart, window, alone=True, title=title)
+    title = f"{found.title}: {format_count(len(bars), 'job')} on {format_count(len(found.node_names), 'node')}"
+    drawing = gantt_chart.draw_svg(chart, window, alone=True, title=title)
     write_atomically(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")
     return f"wrote {out}: {title}"
 
 
 def _document(title: str, drawing: Markup) -> str:
     """Return the drawing as a self-contained page."""
-    scheme = tag("meta", name="color-scheme", content="light dark")
-    head = tag("head", tag("meta", charset="utf-8"), scheme, tag("title", title))
-    return f"<!doctype html>\n{tag('html', head, tag('body', tag('h1', title), drawing), lang='en')}"
+    scheme = make_element("meta", name="color-scheme", content="light dark")
+    head = make_element("head", make_element("meta", charset="utf-8"), scheme, make_element("title", title))
+    return f"<!doctype html>\n{make_element('html', head, make_element('body', make_element('h1', title), drawing), lang='en')}"  # noqa: E501

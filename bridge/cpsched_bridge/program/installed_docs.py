@@ -15,7 +15,7 @@ _LINK = re.compile(r"\[([^\]\n]*)\]\(([\w./-]+\.md)?(#[\w-]*)?\)")
 _GAP = re.compile(r"\n{3,}")
 
 
-def for_an_installation(text: str, names: Mapping[str, str]) -> str:
+def strip_clone_notes(text: str, names: Mapping[str, str]) -> str:
     """Remove notes and the text about a clone.
 
     A link to a page in `names` leads to that file; a link to another page becomes plain text.

@@ -32,7 +32,7 @@ from cpsched_sim import kernel_warm_up
 from cpsched_sim.file_io import read_json
 
 
-def writable(array: IntArray) -> IntArray:
+def to_writable(array: IntArray) -> IntArray:
     """Return an array that kernels may write: Python 3.14 keeps read-only arrays read-only when it sends them."""
     return array if array.flags.writeable else array.copy()
 
@@ -44,7 +44,7 @@ class SnapshotAssembler:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
-    def snapshot_of(self, question: DecideRequest) -> Snapshot:
+    def assemble(self, question: DecideRequest) -> Snapshot:
         """Return the request's snapshot, with the slots and columns that the bridge has checked."""
         if question.cluster is not None:
             names, resources, capacity, sets, set_names, epoch_s = question.cluster
@@ -53,8 +53,8 @@ class SnapshotAssembler:
         known = self._jobs | {job.id: job for job in question.jobs}
         jobs = [known[id] for id in question.ids.tolist()]
         self._jobs = {job.id: job for job in jobs}
-        node, units = map(writable, question.places)
-        columns = {name: writable(column) for name, column in question.columns.items()}
+        node, units = map(to_writable, question.places)
+        columns = {name: to_writable(column) for name, column in question.columns.items()}
         table = JobTable(jobs=jobs, places=PlacementPool(len(node), node, units), **columns)
         return Snapshot(
             question.now_s,
@@ -67,12 +67,12 @@ class SnapshotAssembler:
         )
 
 
-def answer(
+def handle_message(
     dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobsMessage
 ) -> DecideResponse:
     """Return the response to one message. An exception of the dispatcher becomes text."""
     question = message if isinstance(message, DecideRequest) else None
-    snapshot = None if question is None else rounds.snapshot_of(question)
+    snapshot = None if question is None else rounds.assemble(question)
     try:
         _know(dispatcher, message if isinstance(message, EndedJobsMessage) else message.known)
         decision = None
@@ -118,7 +118,7 @@ def serve(channel: Connection[Any, Any]) -> None:
             question = channel.recv()
         except EOFError:
             return
-        reply = answer(dispatcher, rounds, question)
+        reply = handle_message(dispatcher, rounds, question)
         try:
             channel.send(reply)
         except BrokenPipeError:

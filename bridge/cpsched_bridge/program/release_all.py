@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from cpsched.errors import abbreviate
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_bridge.cycle.booster import remove_all_boosts
 from cpsched_bridge.cycle.leader_election import HANDED_BACK, RENEWALS_PER_LEASE
 from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
@@ -47,10 +47,10 @@ def release_all(
     if if_stale_s is not None and (life := _sign_of_life(settings, if_stale_s, confirm_s)):
         return f"{life}: nothing to do"
     lock = _lock(settings, must=if_stale_s is None and not force) if unused is None else None
-    backend = bootstrap.connect(settings, where)
+    backend = bootstrap.connect_backend(settings, where)
     try:
-        with state_paths.owned(settings), state_paths.emergency_ledger(settings) as ledger:
-            own = bridge_identity.known_bridge_name(settings.state_dir)
+        with state_paths.preserve_ownership(settings), state_paths.open_emergency_ledger(settings) as ledger:
+            own = bridge_identity.read_bridge_name(settings.state_dir)
             words = _hand_back(backend, ledger, _other_bridge(backend, settings), _book(settings), own)
     finally:
         backend.close()
@@ -64,7 +64,7 @@ def release_all(
 def _unused(settings: Settings) -> SettingsError | None:
     """Return the error if there is no sign of a bridge."""
     try:
-        state_paths.require_used(settings)
+        state_paths.require_used_state_dir(settings)
     except SettingsError as error:
         return error
     return None
@@ -98,7 +98,7 @@ def _beat(settings: Settings) -> int | None:
 
 def _lock(settings: Settings, must: bool) -> InstanceLock | None:
     try:
-        return state_paths.lock(settings)
+        return state_paths.acquire_instance_lock(settings)
     except AlreadyRunning as error:
         if must:
             raise AlreadyRunning(f"{error}; use `cpsched pause`, or --force") from error
@@ -109,7 +109,7 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
 
 def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
     """Return another bridge's lease if it is renewed within its interval."""
-    own = bridge_identity.known_bridge_name(settings.state_dir)
+    own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
         first = backend.observe().claim
         until_s = time.monotonic() + settings.lease.duration_s / RENEWALS_PER_LEASE + SPARE_S
@@ -133,11 +133,11 @@ def _leave_word(backend: Backend, own: str) -> None:
 
 def _book(settings: Settings) -> BoostLedger:
     """Read the boost ledger as far as possible. Write nothing."""
-    return BoostLedger.readable(state_paths.advice_path(settings))
+    return BoostLedger.open_readable(state_paths.boost_ledger_path(settings))
 
 
 def _hand_back(backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None) -> str:
-    before = len(ledger.kept())
+    before = len(ledger.list_held_ids())
     problems = release_all_jobs(backend, ledger, "release-all", lambda _: other is not None)
     if isinstance(backend, SupportsBoost):
         problems += remove_all_boosts(backend, book)
@@ -151,7 +151,7 @@ def _hand_back(backend: Backend, ledger: Ledger, other: Lease | None, book: Boos
     unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
     if unwritten and own is not None:
         _leave_word(backend, own)
-    done = f"nothing is held by the bridge any more ({many(before, 'job was', 'jobs were')} by its ledger)"
+    done = f"nothing is held by the bridge any more ({format_count(before, 'job was', 'jobs were')} by its ledger)"
     if book.by_id:
         done += ", and no job has points of the bridge's"
     return "\n".join([done, *(f"note: {note}" for note in notes)])

@@ -16,7 +16,7 @@ from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
 from cpsched_bridge.cycle.cycle_timing import WAKE_AFTER_S
-from cpsched_bridge.effective_config import as_yaml
+from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
@@ -86,17 +86,17 @@ changed. Plug-ins check their options in their own models.
 
 def validate_settings(settings: Settings, spec: PolicySpec) -> None:
     """Raise `InvalidSetting` for the first invalid setting; `spec` is the effective policy."""
-    check_goal(settings)
-    check_part(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
-    check_part(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
-    if settings.policy.falls_back:
-        check_part(DISPATCHERS, settings.policy.fallback, {}, "fallback")
+    check_goal_fits_dispatcher(settings)
+    check_plugin_settings(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
+    check_plugin_settings(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
+    if settings.policy.has_fallback:
+        check_plugin_settings(DISPATCHERS, settings.policy.fallback, {}, "fallback")
     check_watchdog(settings)
     check_state_dir(settings)
     check_address(settings)
 
 
-def check_effects(settings: Settings, options: Section) -> None:
+def check_settings_apply(settings: Settings, options: Section) -> None:
     """Raise `InvalidSetting` for the first setting of `NEEDS_OTHER` that has no effect."""
     for row in NEEDS_OTHER:
         *sections, name = row.setting.removeprefix("options.").split(".")
@@ -108,28 +108,28 @@ def check_effects(settings: Settings, options: Section) -> None:
         value, default = getattr(section, name), type(section).model_fields[name].get_default(call_default_factory=True)
         if name in section.model_fields_set and value != default and not row.has_effect(settings, options):
             raise InvalidSetting(
-                tuple(row.setting.split(".")), as_yaml(section.model_dump(mode="json")[name]), row.rule
+                tuple(row.setting.split(".")), to_yaml(section.model_dump(mode="json")[name]), row.rule
             )
 
 
-def check_goal(settings: Settings) -> None:
+def check_goal_fits_dispatcher(settings: Settings) -> None:
     """Raise `InvalidSetting` if the dispatcher has no objective, or already has one in its settings."""
     policy = settings.policy
     if policy.goal is None:
         return
     if "objective" in policy.dispatcher_settings:
         rule = "must not be set together with dispatcher_settings.objective; remove one of them"
-        raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
+        raise InvalidSetting(("policy", "goal"), to_yaml(policy.goal), rule)
     try:
         offered = DISPATCHERS.find(policy.dispatcher).defaults()
     except CpschedError:
-        return  # `check_part` reports the dispatcher
+        return  # `check_plugin_settings` reports the dispatcher
     if "objective" not in offered:
         rule = f"the dispatcher {policy.dispatcher} has no objective; set dispatcher to lookahead, or remove the goal"
-        raise InvalidSetting(("policy", "goal"), as_yaml(policy.goal), rule)
+        raise InvalidSetting(("policy", "goal"), to_yaml(policy.goal), rule)
 
 
-def check_part(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
+def check_plugin_settings(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
     """Raise `InvalidSetting` unless the dispatcher or predictor can be built with its settings."""
     try:
         known.build(words, given, read_json)
@@ -147,13 +147,13 @@ def check_watchdog(settings: Settings) -> None:
     decide_s = settings.cycle.decide_timeout_s
     if decide_s < SHIPPED_WATCHDOG_S and SystemdNotifier().watchdog_s is None:
         return
-    limit_s = watchdog_s()
+    limit_s = read_watchdog_s()
     if limit_s is not None and decide_s >= limit_s:
         rule = f"must be less than systemd's watchdog, {limit_s:g} s (WatchdogSec of {_UNIT})"
         raise InvalidSetting(("cycle", "decide_timeout_s"), f"{decide_s:g}", rule)
 
 
-def watchdog_s() -> float | None:
+def read_watchdog_s() -> float | None:
     """Return systemd's watchdog interval in seconds: of this service, the installed unit, or the shipped one.
 
     None: the unit has no watchdog.
@@ -168,10 +168,10 @@ def watchdog_s() -> float | None:
     facts = dict(line.partition("=")[::2] for line in shown.splitlines())
     if facts.get("LoadState") != "loaded":
         return SHIPPED_WATCHDOG_S
-    return seconds_of(facts.get("WatchdogUSec", ""))
+    return parse_time_span_s(facts.get("WatchdogUSec", ""))
 
 
-def seconds_of(span: str) -> float | None:
+def parse_time_span_s(span: str) -> float | None:
     """Return the seconds of a time span in systemctl's form (`2min 30s`); None for none (`0`, `infinity`)."""
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0

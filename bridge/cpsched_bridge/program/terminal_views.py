@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cpsched.errors import abbreviate, escape_controls
-from cpsched.formatting import clock, instant, many, milliseconds, span
+from cpsched.formatting import format_cluster_time, format_count, format_duration, format_milliseconds, format_unix_time
 from cpsched.model import Cluster, Placement
-from cpsched_bridge.effective_config import EffectiveConfig, as_yaml
+from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import UNKNOWN_NODES, Check
-from cpsched_bridge.program.json_output import RecordedJobFacts, job_facts, job_id_of
+from cpsched_bridge.program.json_output import RecordedJobFacts, find_job_facts, find_job_id
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
@@ -27,7 +27,7 @@ from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, RoundS
 from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import heartbeat_age_s
-from cpsched_bridge.web.explain import because, explain, view_of_round
+from cpsched_bridge.web.explain import explain, summarize_reason, view_from_round
 from cpsched_bridge.web.page_schema import QueuedJobView
 from cpsched_sim.cli_shell import echo_json
 
@@ -51,13 +51,13 @@ class LiteralTextConsole(Console):
         return Text(escape_controls(text), style, justify=justify, overflow=overflow)
 
 
-def console() -> Console:
+def make_console() -> Console:
     """Return standard output; lines are broken only on a terminal."""
     found = LiteralTextConsole(highlight=False)
     return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_UNBROKEN)
 
 
-def where(placement: Placement, cluster: Cluster) -> str:
+def format_placement(placement: Placement, cluster: Cluster) -> str:
     """Return a placement by node names, with units above 1; a sentence if no node is known."""
     return (
         UNKNOWN_NODES
@@ -66,7 +66,7 @@ def where(placement: Placement, cluster: Cluster) -> str:
     )
 
 
-def table(*columns: str, title: str = "") -> Table:
+def make_table(*columns: str, title: str = "") -> Table:
     """Return a plain table."""
     found = Table(*columns, title=title or None, box=None, pad_edge=False, title_justify="left")
     found.columns[-1].overflow = "fold"
@@ -75,23 +75,27 @@ def table(*columns: str, title: str = "") -> Table:
 
 def print_rounds(lines: Sequence[RoundSummary]) -> None:
     """`cpsched journal list`."""
-    found = table("round", "time (UTC)", "cluster s", "mode", "queued", "running", "starts", "path")
+    found = make_table("round", "time (UTC)", "cluster s", "mode", "queued", "running", "starts", "path")
     for line in lines:
         numbers = map(str, (line.queued, line.running, line.starts))
-        found.add_row(str(line.number), clock(line.at_unix_s), str(line.now_s), line.mode, *numbers, line.path)
-    console().print(found)
+        found.add_row(
+            str(line.number), format_unix_time(line.at_unix_s), str(line.now_s), line.mode, *numbers, line.path
+        )
+    make_console().print(found)
 
 
 def print_round(record: RoundRecord) -> None:
     """Print `cpsched journal show`. A plan and reasons that are no longer stored are computed again if possible."""
-    out, effort = console(), record.effort
-    record, told = explained(record)
-    out.print(f"round {record.number}, {clock(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}")
+    out, effort = make_console(), record.effort
+    record, told = replay_explanation(record)
+    out.print(
+        f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}"
+    )
     out.print(f"policy {record.policy.dispatcher} {dict(record.policy.dispatcher_settings) or ''}".rstrip(), end=", ")
     out.print(f"predictor {record.policy.predictor}, path {effort.path} {effort.status}".rstrip())
     out.print(
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
-        f"{effort.variables} variables, objective {effort.objective}, solver {milliseconds(effort.solver_s)}"
+        f"{effort.variables} variables, objective {effort.objective}, solver {format_milliseconds(effort.solver_s)}"
     )
     if record.failure:
         out.print(f"the decision failed: {record.failure}")
@@ -100,13 +104,13 @@ def print_round(record: RoundRecord) -> None:
         out.print(told)
     _print_queue(out, record)
     if record.outcomes:
-        sent = table("command", "job", "result", "detail", title="sent")
+        sent = make_table("command", "job", "result", "detail", title="sent")
         for kind, outcome in record.outcomes:
-            sent.add_row(kind, record.name_of(outcome.job_id), outcome.result, outcome.detail)
+            sent.add_row(kind, record.get_job_name(outcome.job_id), outcome.result, outcome.detail)
         out.print(sent)
 
 
-def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
+def replay_explanation(record: RoundRecord) -> tuple[RoundRecord, str]:
     """Return the round with plan and reasons, and a note on their source."""
     if record.explained or record.failure:
         return record, ""
@@ -114,26 +118,30 @@ def explained(record: RoundRecord) -> tuple[RoundRecord, str]:
     from cpsched_sim.file_io import read_json
 
     again = replay_round(record, read_json)
-    if not again.same:
+    if not again.is_same_decision:
         why = again.skipped or again.differences[0]
         return record, f"plan and reasons are no longer stored, and the decision cannot be repeated: {why}"
     return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: repeated, with the same result"
 
 
 def _print_queue(out: Console, record: RoundRecord) -> None:
-    jobs = table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
-    for job, shown in zip(record.queue, view_of_round(record).queue, strict=True):
+    jobs = make_table("job", "user", "units", "per unit", "waited", "estimate", "decision", title="queue")
+    for job, shown in zip(record.queue, view_from_round(record).queue, strict=True):
         row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
-        times = (span(record.now_s - job.submit_s), span(shown.estimate_s))
+        times = (format_duration(record.now_s - job.submit_s), format_duration(shown.estimate_s))
         jobs.add_row(*row, *times, _decision(shown, record))
     out.print(jobs)
 
 
 def _decision(job: QueuedJobView, record: RoundRecord) -> str:
-    behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.name_of)})" if job.behind else ""
+    behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.get_job_name)})" if job.behind else ""
     waits = job.reason is not None and job.expected_s is not None
-    expected = f"; expected in {span(job.expected_s - record.now_s)}" if waits and job.expected_s is not None else ""
-    return because(job, record.mode) + behind + expected
+    expected = (
+        f"; expected in {format_duration(job.expected_s - record.now_s)}"
+        if waits and job.expected_s is not None
+        else ""
+    )
+    return summarize_reason(job, record.mode) + behind + expected
 
 
 def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
@@ -141,19 +149,19 @@ def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]
     from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.file_io import read_json
 
-    return (replay_round(journal.read(number), read_json) for number in numbers)
+    return (replay_round(journal.read_round(number), read_json) for number in numbers)
 
 
 def print_replays(results: Iterable[ReplayedRound]) -> bool:
     """`cpsched journal replay`; whether every round that could be replayed came out the same."""
-    out = console()
+    out = make_console()
     same = different = skipped = 0
     reasons: set[str] = set()
     for result in results:
         if result.skipped:
             skipped += 1
             reasons.add(result.skipped)
-        elif result.same:
+        elif result.is_same_decision:
             same += 1
         else:
             different += 1
@@ -162,13 +170,13 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
                 out.print(f"  {difference}", highlight=False)
     for reason in sorted(reasons):
         out.print(f"not replayed: {reason}")
-    out.print(f"{many(same, 'round')} the same, {different} different, {skipped} not replayed")
+    out.print(f"{format_count(same, 'round')} the same, {different} different, {skipped} not replayed")
     return different == 0
 
 
 def print_why(text: str, settings: Settings) -> None:
     """Print `cpsched why`. Raise `UnknownJob`. Unreadable files are listed with what could be read."""
-    out, found = console(), job_facts(text, settings)
+    out, found = make_console(), find_job_facts(text, settings)
     for line in (
         *_explained(found),
         *_why_advised(found, settings),
@@ -182,63 +190,73 @@ def print_why(text: str, settings: Settings) -> None:
 def _explained(found: RecordedJobFacts) -> list[str]:
     record, past, lines = found.record, found.past, list[str]()
     if record is not None:
-        answer = explain(view_of_round(record, past, found.aside), str(found.job_id))
-        as_of = f"round {record.number}, {clock(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"
+        answer = explain(view_from_round(record, past, found.aside), str(found.job_id))
+        as_of = f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"  # noqa: E501
         state = "not decided on" if answer.state == "aside" else answer.state
         lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
         sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
         lines += [f"may use the nodes of: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
-    if past is not None and not (found.queued or found.is_running):
+    if past is not None and not (found.was_pending or found.was_running):
         place = f" on {past.nodes}" if past.nodes else ""
-        ended = f"ended at {instant(past.end_s)}" if past.end_s is not None else f"not seen since round {past.round}"
-        lines.append(f"job {past.label or past.job_id}: started at {instant(past.start_s)}{place}, {ended}")
+        ended = (
+            f"ended at {format_cluster_time(past.end_s)}"
+            if past.end_s is not None
+            else f"not seen since round {past.round}"
+        )
+        lines.append(f"job {past.label or past.job_id}: started at {format_cluster_time(past.start_s)}{place}, {ended}")
     return lines
 
 
 def _why_advised(found: RecordedJobFacts, settings: Settings) -> list[str]:
     """In advise mode, state that the cluster's scheduler decides, and the job's last boost if known."""
-    if settings.mode != "advise" or not found.queued:
+    if settings.mode != "advise" or not found.was_pending:
         return []
     points, since = "no boost of the bridge", ""
     if found.advised is not None:
-        points, since = f"last boost {found.advised[0]:,}", f" at {instant(found.advised[1])}"
+        points, since = f"last boost {found.advised[0]:,}", f" at {format_cluster_time(found.advised[1])}"
     return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
 def _why_entry(entry: LedgerEntry | None, ran_s: int | None) -> list[str]:
     if entry is None:
         return []
-    failures = f", {many(entry.failures, 'failed attempt')}" if entry.failures else ""
+    failures = f", {format_count(entry.failures, 'failed attempt')}" if entry.failures else ""
     leave = f"; not taken again: {entry.leave}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
-    seen = f", seen running at {instant(ran_s)}" if ran_s is not None and entry.state is not LedgerState.RUNNING else ""
-    return [f"ledger: {entry.state} since {instant(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"]
+    seen = (
+        f", seen running at {format_cluster_time(ran_s)}"
+        if ran_s is not None and entry.state is not LedgerState.RUNNING
+        else ""
+    )
+    return [
+        f"ledger: {entry.state} since {format_cluster_time(entry.since_s)}: {entry.why}{seen}{nodes}{failures}{leave}"
+    ]
 
 
 def _print_events(out: Console, events: Sequence[JournalEvent], name_of: Callable[[int], str] = str) -> None:
     for event in events:
         job = f" job {name_of(event.job_id)}" if event.job_id is not None else ""
-        out.print(f"{clock(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")
+        out.print(f"{format_unix_time(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")
 
 
 def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
     """`cpsched events`."""
-    out = console()
-    with state_paths.opened_journal(settings) as journal:
-        found = journal.events(job_id_of(job, journal) if job else None, last, kind)
-        _print_events(out, found, journal.name_of)
+    out = make_console()
+    with state_paths.open_journal(settings) as journal:
+        found = journal.list_events(find_job_id(job, journal) if job else None, last, kind)
+        _print_events(out, found, journal.get_job_name)
         if not found:
             out.print("no such event")
 
 
 def print_status(settings: Settings) -> bool:
     """Print `cpsched status` part by part, so that an unreadable file hides no other. Return whether all were read."""
-    out, good = console(), True
-    paused = state_paths.pause_file(settings).reason()
+    out, good = make_console(), True
+    paused = state_paths.pause_file(settings).read_reason()
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
     _print_mode(out, settings)
-    if told := state_paths.beginning_file(settings).told():
-        out.print(f"no decision yet: {told[0]} (reported {span(told[1])} ago)")
+    if told := state_paths.startup_file(settings).read_step():
+        out.print(f"no decision yet: {told[0]} (reported {format_duration(told[1])} ago)")
     out.print(f"last good cycle: {_last_good_cycle(settings)}")
     for part in (_print_last_round, _print_ledger, _print_latest):
         try:
@@ -251,73 +269,75 @@ def print_status(settings: Settings) -> bool:
 
 def _last_good_cycle(settings: Settings) -> str:
     try:
-        return last_good_cycle(heartbeat_age_s(settings))
+        return format_last_good_cycle(heartbeat_age_s(settings))
     except OSError as error:
         return f"unknown: the heartbeat cannot be read: {error.strerror or error}"
 
 
-def last_good_cycle(age_s: float | None) -> str:
+def format_last_good_cycle(age_s: float | None) -> str:
     """Return the time since the last good cycle as text."""
     if age_s is None:
         return "never"
     if age_s < -_CLOCK_TOLERANCE_S:
         return (
-            f"unknown: the heartbeat lies {span(-age_s)} in the future, so this host's clock was set back; "
+            f"unknown: the heartbeat lies {format_duration(-age_s)} in the future, so this host's clock was set back; "
             "if it does not change within seconds, no cycle is good now"
         )
-    return f"{span(max(0.0, age_s))} ago"
+    return f"{format_duration(max(0.0, age_s))} ago"
 
 
 def _print_last_round(out: Console, settings: Settings) -> None:
-    with state_paths.opened_journal(settings) as journal:
-        for last in journal.lines(1):
+    with state_paths.open_journal(settings) as journal:
+        for last in journal.list_rounds(1):
             ago_s = time.time() - last.at_unix_s
             ago = (
-                f"{span(ago_s)} ago"
+                f"{format_duration(ago_s)} ago"
                 if ago_s >= -_CLOCK_TOLERANCE_S
-                else f"{span(-ago_s)} in the future: clock set back"
+                else f"{format_duration(-ago_s)} in the future: clock set back"
             )
             out.print(f"last round: {last.number}, {ago}, {last.mode}; {last.queued} queued, {last.running} running")
         first = journal.first_round()
         if first is not None:
             size = f"{journal.size_bytes() / 2**20:.0f} of {settings.journal.max_mib:.0f} MiB"
-            out.print(f"journal: since round {first[0]}, {clock(first[1])} UTC, {size}")
+            out.print(f"journal: since round {first[0]}, {format_unix_time(first[1])} UTC, {size}")
 
 
 def _print_mode(out: Console, settings: Settings) -> None:
     """Print the mode and the transport that the bridge last recorded, which may differ from the settings."""
-    with contextlib.suppress(BridgeError), state_paths.opened_journal(settings) as journal:
-        for told in journal.events(limit=1, kind="mode"):
-            out.print(f"mode since {clock(told.at_unix_s)} UTC: {told.detail}")
-        for told in journal.events(limit=1, kind="transport"):
-            out.print(f"transport since {clock(told.at_unix_s)} UTC: {told.detail}")
+    with contextlib.suppress(BridgeError), state_paths.open_journal(settings) as journal:
+        for told in journal.list_events(limit=1, kind="mode"):
+            out.print(f"mode since {format_unix_time(told.at_unix_s)} UTC: {told.detail}")
+        for told in journal.list_events(limit=1, kind="transport"):
+            out.print(f"transport since {format_unix_time(told.at_unix_s)} UTC: {told.detail}")
 
 
 def _print_ledger(out: Console, settings: Settings) -> None:
-    with state_paths.opened_ledger(settings, read_only=True) as ledger:
-        counts = {state: count for state, count in ledger.counts().items() if count}
+    with state_paths.open_ledger(settings, read_only=True) as ledger:
+        counts = {state: count for state, count in ledger.counts_by_state().items() if count}
         out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"))
         out.print(f"held by the bridge: {sum(counts.get(state, 0) for state in KEPT)}")
 
 
 def _print_latest(out: Console, settings: Settings) -> None:
-    with state_paths.opened_journal(settings) as journal:
-        put_off = journal.asides(BACKED_OFF)
+    with state_paths.open_journal(settings) as journal:
+        put_off = journal.list_unscheduled_jobs(BACKED_OFF)
         if put_off:
             users = len({aside.user for aside in put_off})
-            out.print(f"backing off: {many(len(put_off), 'job')} of {many(users, 'user')} (`cpsched events`)")
-        left = len(journal.asides("unsupported"))
+            out.print(
+                f"backing off: {format_count(len(put_off), 'job')} of {format_count(users, 'user')} (`cpsched events`)"
+            )
+        left = len(journal.list_unscheduled_jobs("unsupported"))
         out.print(f"left to the cluster's scheduler: {left} (`cpsched unmanaged`)")
-        _print_events(out, journal.events(limit=8), journal.name_of)
+        _print_events(out, journal.list_events(limit=8), journal.get_job_name)
 
 
 def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
     """`cpsched unmanaged`."""
-    out = console()
+    out = make_console()
     if not asides:
         out.print("every pending job is supported")
         return
-    found = table("job", "user", "reason")
+    found = make_table("job", "user", "reason")
     for aside in asides:
         found.add_row(aside.label or str(aside.job_id), aside.user, aside.reason)
     out.print(found)
@@ -330,19 +350,19 @@ def print_effective_config(told: EffectiveConfig, as_json: bool) -> None:
         rows = [asdict(row) for row in told.rows]
         echo_json({"policy": str(told.policy), "fallback": fallback, "settings": rows})
         return
-    out = console()
+    out = make_console()
     out.print(f"policy: {told.policy}")
     out.print(f"fallback: {fallback or 'none'}")
-    found = table("setting", "value", "from")
+    found = make_table("setting", "value", "from")
     for row in told.rows:
-        found.add_row(row.name, as_yaml(row.value), row.source)
+        found.add_row(row.name, to_yaml(row.value), row.source)
     out.print(found)
 
 
 def print_checks(checks: Sequence[Check]) -> None:
     """`cpsched doctor`."""
-    found = table("check", "", "found", "mend")
+    found = make_table("check", "", "found", "mend")
     for check in checks:
         mark = "ok" if check.ok else "FAILS" if check.required else "warning"
         found.add_row(check.name, mark, check.detail, "" if check.ok else check.mend)
-    console().print(found)
+    make_console().print(found)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, reading_content, row_checksum
-from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows_of, was_replaced
+from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, raise_as_corrupt, row_checksum
+from cpsched_bridge.store.sqlite_files import connect, identify_file, move_aside, read_rows, was_replaced
 
 REMEMBERED = 8
 """Remembered values per job: a cluster that crashed may return with an earlier one."""
@@ -51,21 +51,21 @@ class BoostLedger:
         self._by_id: dict[int, BoostedJob] = {}
         try:
             if path.exists():
-                self._by_id = dict(map(_advised, rows_of(path, _ROWS)))
+                self._by_id = dict(map(_advised, read_rows(path, _ROWS)))
         except (sqlite3.Error, CorruptFileContent, UnicodeDecodeError) as error:
             if not is_corruption(error) and "no such table" not in str(error):
                 raise
             self._set_aside(error)
 
     @classmethod
-    def readable(cls, path: Path) -> BoostLedger:
+    def open_readable(cls, path: Path) -> BoostLedger:
         """Read the boost ledger as far as possible; otherwise return an empty one with the reason. Write nothing."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):
             try:
                 if path.exists():
-                    book._by_id = dict(map(_advised, rows_of(path, _ROWS)))
+                    book._by_id = dict(map(_advised, read_rows(path, _ROWS)))
             except Exception as error:  # whatever can be removed is removed
                 book.mishaps.append(
                     CycleEvent("advice_unreadable", f"{path}: {error}: the owners of boosts are unknown")
@@ -77,12 +77,12 @@ class BoostLedger:
         """Return all entries; the mapping changes with the boost ledger."""
         return self._by_id
 
-    def values(self, *ids: int) -> tuple[int, ...]:
+    def list_possible_boosts(self, *ids: int) -> tuple[int, ...]:
         """Return the boosts that the bridge may have set on these ids, the newest of the first id last."""
         known = [self._by_id[id].points for id in reversed(ids) if id in self._by_id]
         return tuple(value for points in known for value in points)
 
-    def intend(self, points: Mapping[int, int], now_s: int) -> None:
+    def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
         """Record boosts before they are sent, all or none. Raise `sqlite3.Error`: then nothing may be sent."""
         entries = {}
         for id, value in points.items():
@@ -99,7 +99,7 @@ class BoostLedger:
             self._write(self._by_id | entries)
         self._by_id |= entries
 
-    def forget(self, alive: Iterable[int], before_s: int) -> None:
+    def prune(self, alive: Iterable[int], before_s: int) -> None:
         """Delete entries from before `before_s` that are not `alive`."""
         alive = set(alive)
         old = [id for id, each in self._by_id.items() if id not in alive and each.since_s < before_s]
@@ -130,7 +130,7 @@ class BoostLedger:
             except BaseException:
                 db.close()
                 raise
-            self._db, self._file = db, file_of(self._path)
+            self._db, self._file = db, identify_file(self._path)
         return self._db
 
     def _set_aside(self, error: Exception) -> None:
@@ -153,7 +153,7 @@ def _row(id: int, each: BoostedJob) -> tuple[Any, ...]:
 
 def _advised(row: tuple[Any, ...]) -> tuple[int, BoostedJob]:
     """Return an entry of a row. Raise `CorruptFileContent` if it is invalid."""
-    with reading_content(f"job {row[0]!r:.20}"):
+    with raise_as_corrupt(f"job {row[0]!r:.20}"):
         id, points, since_s, seal = row
         if seal != row_checksum((id, points, since_s)):
             raise CorruptFileContent("the checksum does not match")

@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 
 from cpsched_bridge.ports import Lease
-from cpsched_bridge.store.corruption import CorruptFileContent, read_head, reading_content
+from cpsched_bridge.store.corruption import CorruptFileContent, raise_as_corrupt, read_head
 from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 NAME = "bridge-id"
@@ -23,21 +23,21 @@ _LONGEST = 16_384
 """Maximum size in bytes; a path has at most 4,096."""
 
 
-def lease_of(state_dir: Path) -> Lease:
+def make_lease(state_dir: Path) -> Lease:
     """Return the lease of a new process of the bridge with this state directory, before its first renewal."""
-    return Lease(bridge_name(state_dir), secrets.token_hex(4), 0, f"{_host()}:{state_dir.absolute()}")
+    return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, f"{_host()}:{state_dir.absolute()}")
 
 
-def bridge_name(state_dir: Path) -> str:
+def ensure_bridge_name(state_dir: Path) -> str:
     """Return the bridge's name. Create one if there is no valid one; if the disk takes none, only for this call."""
-    return known_bridge_name(state_dir) or _made(state_dir / NAME)
+    return read_bridge_name(state_dir) or _made(state_dir / NAME)
 
 
-def known_bridge_name(state_dir: Path) -> str | None:
+def read_bridge_name(state_dir: Path) -> str | None:
     """Return the stored name; None if there is no valid one."""
     path = state_dir / NAME
     try:
-        with reading_content():
+        with raise_as_corrupt():
             found = json.loads(read_head(path, _LONGEST))
             return str(found["bridge"]) if found["made"] == _place(path, path.stat().st_ino) else None
     except (OSError, CorruptFileContent):

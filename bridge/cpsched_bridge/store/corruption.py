@@ -54,7 +54,7 @@ def is_corruption(error: BaseException) -> bool:
 
 
 @contextmanager
-def reading_content(what: object = "") -> Iterator[None]:
+def raise_as_corrupt(what: object = "") -> Iterator[None]:
     """Convert any error caused by a file's content into `CorruptFileContent`, prefixed with `what`."""
     try:
         yield
@@ -115,7 +115,7 @@ def row_checksum(values: Iterable[object]) -> int:
     return zlib.crc32("\x1f".join(map(str, values)).encode("utf-8", "backslashreplace"))
 
 
-def rows_as(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
+def rows_to_dataclasses(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
     """Return rows as values of the dataclass `kind`, by its fields in order. Raise `CorruptFileContent` if invalid.
 
     SQLite stores any type in any column. A field whose name ends in `_s` is a time with a date, or a duration.

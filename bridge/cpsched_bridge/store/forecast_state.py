@@ -14,8 +14,8 @@ from typing import Any
 from cpsched_bridge.store.corruption import (
     CorruptFileContent,
     add_checksum,
+    raise_as_corrupt,
     read_head,
-    reading_content,
     require_file,
     verify_checksum,
 )
@@ -24,7 +24,7 @@ MOST_BYTES = 16 << 20
 MOST_UNPACKED = 64 << 20
 
 
-def write(path: Path, kept: Any) -> None:
+def write_forecast_state(path: Path, kept: Any) -> None:
     """Replace the file. Raise `OSError` if it stays unchanged."""
     beside = path.with_name(f"{path.name}.new")
     packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
@@ -36,7 +36,7 @@ def write(path: Path, kept: Any) -> None:
     os.replace(beside, path)
 
 
-def read(path: Path) -> Any:
+def read_forecast_state(path: Path) -> Any:
     """Return the stored state; None without a file. Raise `CorruptFileContent` and `OSError`."""
     require_file(path)
     try:
@@ -45,7 +45,7 @@ def read(path: Path) -> Any:
         return None
     if len(packed) > MOST_BYTES:
         raise CorruptFileContent(f"it is longer than {MOST_BYTES:,} bytes")
-    with reading_content():
+    with raise_as_corrupt():
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(verify_checksum(packed), MOST_UNPACKED)
         if unpacking.unconsumed_tail or not unpacking.eof:

@@ -3,7 +3,7 @@
 During start-up (imports, compiling) the bridge touches it, too, as long as it may keep jobs of an earlier run.
 
 The dead-man script uses the file's time. Clocks may be set, so the file also contains the time since the host booted,
-which cannot be set; `age_s` prefers that.
+which cannot be set; `read_age_s` prefers that.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ class Heartbeat:
     def beat(self, monotonic_s: float) -> None:
         """Touch the file. Raise `OSError` on failure."""
         try:
-            touch(self.path)
+            touch_file(self.path)
         except OSError as error:
             self._since_s = monotonic_s if self._since_s is None else self._since_s
             self._error = error.strerror or str(error)
             raise
         self._since_s = None
 
-    def trouble(self, monotonic_s: float) -> str | None:
+    def missing_beat_reason(self, monotonic_s: float) -> str | None:
         """Return why the bridge must not hold jobs: without a heartbeat the dead-man timer will release them."""
         if self._since_s is None or monotonic_s - self._since_s < self.grace_s:
             return None
         return f"the heartbeat {self.path} cannot be written: {self._error}"
 
 
-def touch(path: Path) -> None:
+def touch_file(path: Path) -> None:
     """Set the file's time to now, and write the host's own clock into it if the disk has room."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of waiting
     file = os.open(path, flags, 0o644)  # it contains no names
     try:
         try:
-            words = f"{boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
+            words = f"{read_boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
             os.pwrite(file, f"{words} {row_checksum(words.split()):010d}\n".encode(), 0)
         except OSError:  # the disk is full, but setting the time needs no space
             os.utime(file)
@@ -60,7 +60,7 @@ def touch(path: Path) -> None:
         os.close(file)
 
 
-def age_s(path: Path) -> float | None:
+def read_age_s(path: Path) -> float | None:
     """Return seconds since the last good cycle; None if there was none. Negative: the file's time is in the future.
 
     Use the clock since boot if the file was written since then, otherwise the file's time. Raise `OSError` without
@@ -77,14 +77,14 @@ def age_s(path: Path) -> float | None:
     try:
         *said, seal = words
         id, since_boot_s, unix_s = said
-        if int(seal) == row_checksum(said) and id == boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
+        if int(seal) == row_checksum(said) and id == read_boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
             return max(0.0, _boot_s() - float(since_boot_s))
     except ValueError:
         pass
     return time.time() - wall_s
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Return a text that changes with each boot; empty if the host has none."""
     try:
         return _BOOT_ID.read_text().strip()

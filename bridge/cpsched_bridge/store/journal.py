@@ -19,11 +19,17 @@ from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import STOPPED, CycleEvent, CycleReport
 from cpsched_bridge.errors import CorruptFile
-from cpsched_bridge.store.corruption import CorruptFileContent, add_checksum, is_corruption, reading_content
+from cpsched_bridge.store.corruption import CorruptFileContent, add_checksum, is_corruption, raise_as_corrupt
 from cpsched_bridge.store.journal_reader import IN_ORDER, JournalReader, UnscheduledJob
-from cpsched_bridge.store.json_deltas import JsonDeltaWriter, text_of
-from cpsched_bridge.store.round_records import JobRowEncoder, cluster_to_json, failure_to_json, key_of, round_to_json
-from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, storable, was_replaced
+from cpsched_bridge.store.json_deltas import JsonDeltaWriter, encode_json
+from cpsched_bridge.store.round_records import (
+    JobRowEncoder,
+    cluster_to_json,
+    failure_to_json,
+    hash_content,
+    round_to_json,
+)
+from cpsched_bridge.store.sqlite_files import connect, identify_file, move_aside, replace_surrogates, was_replaced
 
 FORMAT = 3
 """Version of these tables in `pragma user_version`, since cpsched 0.1.0. Lower numbers were never released."""
@@ -82,7 +88,7 @@ class Journal(JournalReader):
         self._max_bytes = int(max_mib * 2**20)
         self._keep_s = keep_days * 86400
         self._last, self._lost = 0 if read_only else self.last_round, False
-        self._file = file_of(path)
+        self._file = identify_file(path)
         self._asides: frozenset[UnscheduledJob] | None = None
         """As written; None: unknown."""
         self._labels: dict[int, str] = {}
@@ -92,7 +98,7 @@ class Journal(JournalReader):
         """Open the file, or create it. Move a damaged file, or one of another format, aside."""
         before, why = 0, "damaged"
         try:
-            with reading_content():
+            with raise_as_corrupt():
                 db = self._connected()
                 try:
                     found = _format_of(db)
@@ -101,7 +107,7 @@ class Journal(JournalReader):
                         db.execute(f"pragma user_version={FORMAT}")
                         JournalReader(db).last_round  # noqa: B018  reading it is the point
                         return db
-                    before = JournalReader(db).newest_in_rounds()
+                    before = JournalReader(db).last_stored_round()
                     why, words = f"format-{found}", f"of format {found}, this is cpsched with format {FORMAT}"
                 except BaseException:
                     db.close()
@@ -137,7 +143,7 @@ class Journal(JournalReader):
 
     def _require_format(self) -> None:
         try:
-            with reading_content():
+            with raise_as_corrupt():
                 found = _format_of(self._db)
                 if found != FORMAT:
                     rule = "a bridge of this version moves it aside"
@@ -169,7 +175,7 @@ class Journal(JournalReader):
         self._db.close()
         again, self._lost = self._lost, True
         self._db = self._anew("damaged", why, self._last, again)
-        self._lost, self._file = False, file_of(self._path)
+        self._lost, self._file = False, identify_file(self._path)
 
     def _begin_anew(self) -> None:
         """Let the next round start a segment."""
@@ -186,7 +192,7 @@ class Journal(JournalReader):
         if self._left <= 0 or self._room <= 0 or policy != self._policy:
             return False
         if cluster is not self._cluster:
-            if key_of(text_of(cluster_to_json(cluster))) != self._cluster_key:
+            if hash_content(encode_json(cluster_to_json(cluster))) != self._cluster_key:
                 return False
             self._cluster = cluster
         return True
@@ -212,8 +218,8 @@ class Journal(JournalReader):
 
     def _begin_segment(self, number: int, cluster: Cluster, policy: PolicySpec) -> None:
         self._begin_anew()
-        text = text_of(cluster_to_json(cluster))
-        key = key_of(text)
+        text = encode_json(cluster_to_json(cluster))
+        key = hash_content(text)
         self._db.execute("insert or ignore into clusters values (?,?)", (key, add_checksum(zlib.compress(text))))
         words = json.dumps(asdict(policy), sort_keys=True).encode()
         row = (number, version("cpsched"), add_checksum(words), key)
@@ -226,8 +232,10 @@ class Journal(JournalReader):
         self._left, self._room = SEGMENT_ROUNDS, self._max_bytes // 16
 
     def _insert_round(self, report: CycleReport, snapshot: Snapshot) -> None:
-        data = add_checksum(self._happened.part(round_to_json(report, self._jobs.of(snapshot), self._labels)))
-        told = add_checksum(self._explained.part((report.recorded or failure_to_json(""))["explained"]))
+        data = add_checksum(
+            self._happened.encode_next(round_to_json(report, self._jobs.encode_rows(snapshot), self._labels))
+        )
+        told = add_checksum(self._explained.encode_next((report.recorded or failure_to_json(""))["explained"]))
         path = report.policy_failure if report.decision is None else report.decision.effort.path
         row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
         counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
@@ -241,7 +249,7 @@ class Journal(JournalReader):
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
-            named.update(report.observation.names())
+            named.update(report.observation.job_names())
         if named:
             here = [report.snapshot.table.jobs[slot].id for slot in _slots(report.snapshot)]
             here += [ended.job.id for ended in report.ended]
@@ -264,8 +272,8 @@ class Journal(JournalReader):
                 (
                     job.id,
                     report.number,
-                    storable(self._labels.get(job.id, "")),
-                    storable(job.user),
+                    replace_surrogates(self._labels.get(job.id, "")),
+                    replace_surrogates(job.user),
                     job.submit_s,
                     start_s,
                     ends.get(job.id),
@@ -277,7 +285,7 @@ class Journal(JournalReader):
 
     def write_events(self, at_unix_s: float, number: int, happenings: Iterable[CycleEvent]) -> None:
         """Write the events of a round, with or without a decision."""
-        rows = [(at_unix_s, number, h.kind, h.job_id, storable(h.detail)) for h in happenings]
+        rows = [(at_unix_s, number, h.kind, h.job_id, replace_surrogates(h.detail)) for h in happenings]
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
         if rows:
             self._written(lambda: self._db.executemany(query, rows))
@@ -286,7 +294,7 @@ class Journal(JournalReader):
         """Write the event that a bridge stopped, with the reasons why jobs could not be released."""
         self.write_events(at_unix_s, number, [CycleEvent(STOPPED, "; ".join(problems) or IN_ORDER)])
 
-    def write_asides(self, asides: Iterable[UnscheduledJob]) -> None:
+    def write_unscheduled_jobs(self, asides: Iterable[UnscheduledJob]) -> None:
         """Write the changes in the list of jobs that are not decided on."""
         now = frozenset(asides)
         if now == self._asides:
@@ -297,7 +305,7 @@ class Journal(JournalReader):
             if self._asides is None:
                 self._db.execute("delete from aside")
             self._db.executemany("delete from aside where job_id = ?", [(aside.job_id,) for aside in before - now])
-            rows = [(a.job_id, a.kind, *map(storable, (a.reason, a.label, a.user))) for a in now - before]
+            rows = [(a.job_id, a.kind, *map(replace_surrogates, (a.reason, a.label, a.user))) for a in now - before]
             self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
 
         self._written(write)
@@ -357,4 +365,4 @@ def _slots(snapshot: Snapshot) -> Iterable[int]:
 def _nodes(snapshot: Snapshot, slot: int) -> str:
     """Return the nodes of a running job as text: node names, with units above 1."""
     names = snapshot.cluster.node_names
-    return storable(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))
+    return replace_surrogates(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

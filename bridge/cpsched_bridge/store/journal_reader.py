@@ -12,7 +12,14 @@ from typing import Any
 from cpsched.model import Cluster
 from cpsched_bridge.cycle_report import STOPPED
 from cpsched_bridge.errors import CorruptFile, UnknownRound
-from cpsched_bridge.store.corruption import DATES_S, MOST, CorruptFileContent, reading_content, rows_as, verify_checksum
+from cpsched_bridge.store.corruption import (
+    DATES_S,
+    MOST,
+    CorruptFileContent,
+    raise_as_corrupt,
+    rows_to_dataclasses,
+    verify_checksum,
+)
 from cpsched_bridge.store.json_deltas import JsonDeltaReader
 from cpsched_bridge.store.round_records import RoundRecord, cluster_from_json, round_from_json
 
@@ -46,7 +53,7 @@ class JournalEvent:
     detail: str
 
     @property
-    def stopped_in_order(self) -> bool:
+    def is_clean_stop(self) -> bool:
         """Whether a bridge stopped, and left no job held against its settings."""
         return (self.kind, self.detail) == (STOPPED, IN_ORDER)
 
@@ -120,30 +127,30 @@ class JournalReader:
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
         return self._number(query)
 
-    def newest_in_rounds(self) -> int:
+    def last_stored_round(self) -> int:
         """Number of the newest round in this file, 0 if there is none; also in a file of another version."""
         return self._number("select coalesce(max(round), 0) from rounds")
 
     def _number(self, query: str) -> int:
-        with reading_content():
+        with raise_as_corrupt():
             (found,) = self._db.execute(query).fetchone()
             if not 0 <= found < MOST:
                 raise CorruptFileContent(f"{found} is not the number of a round")
             return int(found)
 
-    def lines(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
+    def list_rounds(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
         """Return the newest rounds, oldest first; all if `limit` is None."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
-        with reading_content():
+        with raise_as_corrupt():
             rows = self._db.execute(f"select {columns} from rounds {where} order by round desc {bound}")
-            return rows_as(RoundSummary, rows)[::-1]
+            return rows_to_dataclasses(RoundSummary, rows)[::-1]
 
-    def read(self, number: int) -> RoundRecord:
+    def read_round(self, number: int) -> RoundRecord:
         """Return a round. Raise `UnknownRound`, or `CorruptFile` if it cannot be read."""
         try:
-            with reading_content():
+            with raise_as_corrupt():
                 return self._read(number)
         except CorruptFileContent as error:
             self._places.clear()
@@ -155,7 +162,7 @@ class JournalReader:
         row = self._db.execute(query, (number,)).fetchone() if number < MOST else None
         if row is None:
             raise UnknownRound(self._no_such_round(number))
-        (place,) = rows_as(_Written, [row])
+        (place,) = rows_to_dataclasses(_Written, [row])
         return round_from_json(
             number,
             self._value("rounds", place.segment, number),
@@ -178,7 +185,7 @@ class JournalReader:
             place = self._places[table] = _Place(segment, segment - 1, JsonDeltaReader())
         query = f"select round, data from {table} where round > ? and round <= ? and segment = ? order by round"
         for at, data in self._db.execute(query, (place.number, number, segment)).fetchall():
-            place.series.feed(verify_checksum(data))
+            place.series.decode_next(verify_checksum(data))
             place.number = at
         return place.series.value if place.number == number else None
 
@@ -188,26 +195,26 @@ class JournalReader:
             self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(verify_checksum(data))))
         return self._clusters[key]
 
-    def past(self, text: str) -> JournalJobRecord | None:
+    def find_past_job(self, text: str) -> JournalJobRecord | None:
         """Return the newest job with this id or name that was seen running, or None."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
-        with reading_content():
+        with raise_as_corrupt():
             rows = self._db.execute(query, (text, int(text) if is_id(text) else -1, text))
-            return next(iter(rows_as(JournalJobRecord, rows)), None)
+            return next(iter(rows_to_dataclasses(JournalJobRecord, rows)), None)
 
-    def name_of(self, job_id: int) -> str:
+    def get_job_name(self, job_id: int) -> str:
         """Return a job's name for users, if the journal has it."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
-        with reading_content():
+        with raise_as_corrupt():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
         if labels:
             return labels[0]
-        return self.read(self.last_round).name_of(job_id) if self.lines(1) else str(job_id)
+        return self.read_round(self.last_round).get_job_name(job_id) if self.list_rounds(1) else str(job_id)
 
     def first_round(self) -> tuple[int, float] | None:
         """Return number and Unix time of the oldest round, or None."""
-        with reading_content():
+        with raise_as_corrupt():
             row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
             if row is None:
                 return None
@@ -216,46 +223,46 @@ class JournalReader:
                 raise CorruptFileContent(f"at_unix_s={at_unix_s}")
             return number, at_unix_s
 
-    def events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
+    def list_events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
         """Return the newest events, oldest first; of one job or one kind, if given."""
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
         where = f"where {' and '.join(asked)}" if asked else ""
         query = f"select at_unix_s, round, kind, job_id, detail from events {where} order by seq desc limit {limit:d}"
-        with reading_content():
-            return rows_as(JournalEvent, self._db.execute(query, args))[::-1]
+        with raise_as_corrupt():
+            return rows_to_dataclasses(JournalEvent, self._db.execute(query, args))[::-1]
 
-    def last_sign(self) -> JournalEvent | None:
+    def last_activity(self) -> JournalEvent | None:
         """Return the newest event, or the newest round as an event of kind `round` if that is newer, or None.
 
         An event of the newest round is newer than the round: a bridge writes its last event after it.
         """
-        events = self.events(limit=1)
-        lines = self.lines(limit=1)
+        events = self.list_events(limit=1)
+        lines = self.list_rounds(limit=1)
         if not lines or (events and events[-1].round >= lines[-1].number):
             return events[-1] if events else None
         return JournalEvent(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
 
     def size_bytes(self) -> int:
         """Return the bytes of the pages in use."""
-        with reading_content():
+        with raise_as_corrupt():
             pages, free, size = (
                 self._db.execute(f"pragma {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
         return int((pages - free) * size)
 
-    def numbers(self) -> Iterator[int]:
+    def iterate_round_numbers(self) -> Iterator[int]:
         """Return all round numbers, ascending."""
-        with reading_content():
+        with raise_as_corrupt():
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
-    def asides(self, kind: str | None = None) -> list[UnscheduledJob]:
+    def list_unscheduled_jobs(self, kind: str | None = None) -> list[UnscheduledJob]:
         """Return the jobs that are not decided on, by id; of one kind if given."""
-        with reading_content():
+        with raise_as_corrupt():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
-            return [aside for aside in rows_as(UnscheduledJob, rows) if kind in (None, aside.kind)]
+            return [aside for aside in rows_to_dataclasses(UnscheduledJob, rows) if kind in (None, aside.kind)]
 
     def close(self) -> None:
         """Close the file."""

@@ -8,7 +8,7 @@ A delta is JSON itself: None for two equal values, or a list that begins with it
 - `[3, [positions], [[position, value]]]`: of a list without repetitions, the elements taken out, by their positions
   before, then those put in, by their positions afterwards. An element that moved is taken out and put in.
 
->>> delta({"queue": [7, 8, 9], "now": 1}, {"queue": [8, 9, 10], "now": 2})
+>>> compute_delta({"queue": [7, 8, 9], "now": 1}, {"queue": [8, 9, 10], "now": 2})
 [1, {'queue': [3, [0], [[2, 10]]], 'now': [0, 2]}]
 >>> apply_delta({"queue": [7, 8, 9], "now": 1}, [1, {"queue": [3, [0], [[2, 10]]], "now": [0, 2]}])
 {'queue': [8, 9, 10], 'now': 2}
@@ -21,7 +21,7 @@ import zlib
 from bisect import bisect_left
 from typing import Any
 
-from cpsched_bridge.store.corruption import reading_content
+from cpsched_bridge.store.corruption import raise_as_corrupt
 
 Json = Any
 
@@ -31,7 +31,7 @@ _PLAIN = frozenset({int, float, str})
 _LEVEL = 6
 
 
-def delta(before: Json, after: Json) -> Json:
+def compute_delta(before: Json, after: Json) -> Json:
     """Return the change from `before` to `after`; None if equal. `true` and 1 differ, 1 and 1.0 do not."""
     if before is after:
         return None
@@ -79,7 +79,7 @@ def _mapping(before: dict[str, Json], after: dict[str, Json]) -> Json:
         known = before.get(key, _MISSING)
         if known is value or (known == value and type(known) is type(value) and type(value) in _PLAIN):
             continue  # by far the most frequent case
-        if (change := delta(known, value)) is not None:
+        if (change := compute_delta(known, value)) is not None:
             changes[key] = change
     gone = sorted(before.keys() - after.keys()) if before.keys() != after.keys() else []
     if gone:
@@ -95,7 +95,9 @@ def _list(before: list[Json], after: list[Json]) -> Json:
         # If most elements differ, the new list is shorter than the changes.
         return moves if len(moves[1]) + 2 * len(moves[2]) <= len(after) else [_VALUE, after]
     if len(before) == len(after):
-        changes = [[i, c] for i, pair in enumerate(zip(before, after, strict=True)) if (c := delta(*pair)) is not None]
+        changes = [
+            [i, c] for i, pair in enumerate(zip(before, after, strict=True)) if (c := compute_delta(*pair)) is not None
+        ]
         if not changes:
             return None
         return [_ELEMENTS, changes] if 2 * len(changes) < len(after) else [_VALUE, after]
@@ -144,7 +146,7 @@ def _longest_ascending(numbers: list[int]) -> list[int]:
     return found[::-1]
 
 
-def text_of(value: Json) -> bytes:
+def encode_json(value: Json) -> bytes:
     """Return compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -156,9 +158,9 @@ class JsonDeltaWriter:
         self._compressor = zlib.compressobj(_LEVEL)
         self._before: Json = None
 
-    def part(self, value: Json) -> bytes:
+    def encode_next(self, value: Json) -> bytes:
         """Return the next part. `value` must not change afterwards: the next one is compared with it."""
-        text = text_of(delta(self._before, value))
+        text = encode_json(compute_delta(self._before, value))
         self._before = value
         return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
@@ -171,7 +173,7 @@ class JsonDeltaReader:
         self.value: Json = None
         """The value of the last part."""
 
-    def feed(self, part: bytes) -> None:
+    def decode_next(self, part: bytes) -> None:
         """Read the next part. Raise `CorruptFileContent` if it is damaged."""
-        with reading_content():
+        with raise_as_corrupt():
             self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

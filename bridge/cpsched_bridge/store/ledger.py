@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cpsched.errors import abbreviate
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import ClusterReason
@@ -24,11 +24,18 @@ from cpsched_bridge.store.corruption import (
     MOST,
     CorruptFileContent,
     is_corruption,
-    reading_content,
+    raise_as_corrupt,
     row_checksum,
-    rows_as,
+    rows_to_dataclasses,
 )
-from cpsched_bridge.store.sqlite_files import connect, file_of, move_aside, rows_of, storable, was_replaced
+from cpsched_bridge.store.sqlite_files import (
+    connect,
+    identify_file,
+    move_aside,
+    read_rows,
+    replace_surrogates,
+    was_replaced,
+)
 
 
 class LedgerState(StrEnum):
@@ -168,7 +175,7 @@ class LedgerTransition:
             raise IllegalLedgerTransition(f"job {self.entry.job_id}: {self.before} cannot become {self.entry.state}")
 
 
-def move(
+def make_transition(
     entry: LedgerEntry | None,
     state: LedgerState,
     now_s: int,
@@ -187,12 +194,12 @@ def move(
     return LedgerTransition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes), event=event)
 
 
-def caused(entry: LedgerEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
+def make_caused_transition(entry: LedgerEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
     """Return `entry` in a new state for one of the causes, with the reason in the file's spelling."""
-    return move(entry, state, now_s, _CAUSES[cause][0], cause=cause)
+    return make_transition(entry, state, now_s, _CAUSES[cause][0], cause=cause)
 
 
-def left_while(asked: str, reason: str) -> dict[str, Any]:
+def unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
     """Return the fields of an entry whose job is left to the cluster for `reason` while it has this request."""
     return {"leave": f"{reason}{_WHILE}{asked}", "asked": asked}
 
@@ -243,28 +250,28 @@ class Ledger:
             self._begin_anew(error)
 
     @classmethod
-    def copy_of(cls, path: Path) -> Ledger:
+    def load_copy(cls, path: Path) -> Ledger:
         """Return a ledger in memory with a file's content. Raise `sqlite3.Error`, or `CorruptFileContent` if
         invalid.
         """
         copy = cls(":memory:", durable=False)
-        with reading_content():
-            copy.take_over([_entry(row) for row in rows_of(path, _ROWS)])
+        with raise_as_corrupt():
+            copy.replace_entries([_entry(row) for row in read_rows(path, _ROWS)])
         copy.whole = True
         return copy
 
     def _open(self, read_only: bool = False) -> None:
-        with reading_content():
+        with raise_as_corrupt():
             self._db = self._connected(read_only)
         try:
-            with reading_content():
+            with raise_as_corrupt():
                 if not read_only:
                     self._look_whether_whole()
                 self.reload()
         except BaseException:
             self._db.close()
             raise
-        self._file = file_of(self._path)
+        self._file = identify_file(self._path)
 
     def _connected(self, read_only: bool = False) -> sqlite3.Connection:
         """Open the file. Commits reach the file itself at once, so that a damaged log loses nothing."""
@@ -296,14 +303,14 @@ class Ledger:
         aside = move_aside(Path(self._path))
         self._open()
         entries, odd = _whole_rows(rows)
-        self.take_over(entries)
+        self.replace_entries(entries)
         self.whole = False
         name = aside.name if aside else "nothing"
-        whole = many(len(entries), "job")
+        whole = format_count(len(entries), "job")
         said = f"{self._path}: {error}; moved to {name}, started a new file with the {whole} whose rows are valid"
         self.mishaps.append(CycleEvent("ledger_damaged", said + odd))
 
-    def take_over(self, entries: Iterable[LedgerEntry]) -> None:
+    def replace_entries(self, entries: Iterable[LedgerEntry]) -> None:
         """Write entries unchanged, instead of those of the same jobs."""
         found = list(entries)
         with self._db:
@@ -312,14 +319,14 @@ class Ledger:
 
     def reload(self) -> None:
         """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` for an invalid row."""
-        with reading_content():
+        with raise_as_corrupt():
             rows = self._db.execute(_ROWS)
             self._entries: dict[int, LedgerEntry] = {}
             self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
             for row in rows:
                 self._remember(None, _entry(row))
 
-    def keep_file(self) -> None:
+    def restore_missing_file(self) -> None:
         """Write the file again from memory if it was deleted; called once a cycle."""
         if self._lost or was_replaced(self._path, self._file):
             self._write_anew("it was deleted")
@@ -331,7 +338,7 @@ class Ledger:
         aside = move_aside(Path(self._path))
         if aside or not again:
             kind, where = ("ledger_damaged", f"; moved to {aside.name}") if aside else ("ledger_gone", "")
-            said = f"{self._path}: {why}{where}, {many(len(self._entries), 'job')} written again from memory"
+            said = f"{self._path}: {why}{where}, {format_count(len(self._entries), 'job')} written again from memory"
             self.mishaps.append(CycleEvent(kind, said))
         db = self._connected()
         try:
@@ -341,7 +348,7 @@ class Ledger:
         except BaseException:
             db.close()
             raise
-        self._db, self._lost, self._file = db, False, file_of(self._path)
+        self._db, self._lost, self._file = db, False, identify_file(self._path)
 
     def _remember(self, before: LedgerState | None, entry: LedgerEntry) -> None:
         self._in_state[before].discard(entry.job_id)
@@ -357,12 +364,12 @@ class Ledger:
         """Return the entry of a job, or None."""
         return self._entries.get(job_id)
 
-    def name_of(self, job_id: int) -> str:
+    def get_job_name(self, job_id: int) -> str:
         """Return a job's name for users, if the ledger has it."""
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
-    def entries(self, *states: LedgerState) -> list[LedgerEntry]:
+    def list_entries(self, *states: LedgerState) -> list[LedgerEntry]:
         """Return the entries in any of `states` (none given: all), by job id."""
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
@@ -370,20 +377,20 @@ class Ledger:
         """Return the ids of jobs that are not over."""
         return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED))
 
-    def kept(self) -> list[int]:
+    def list_held_ids(self) -> list[int]:
         """Return the ids of jobs that may have a hold or a pin of the bridge."""
-        return [entry.job_id for entry in self.entries(*KEPT)]
+        return [entry.job_id for entry in self.list_entries(*KEPT)]
 
-    def pinned(self) -> frozenset[int]:
+    def get_pinned_ids(self) -> frozenset[int]:
         """Return the ids of jobs with a node list of the bridge."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
-    def left_pinned(self) -> list[LedgerEntry]:
+    def list_orphaned_pins(self) -> list[LedgerEntry]:
         """Return pending jobs that are pinned but no longer managed: another actor held them after the pin.
 
         If such a job is not held, `reconcile` manages it again, to release it.
         """
-        return [entry for entry in self.entries(LedgerState.FREE) if entry.pinned]
+        return [entry for entry in self.list_entries(LedgerState.FREE) if entry.pinned]
 
     def record(self, transitions: Iterable[LedgerTransition], round_number: int = 0, unwritten: bool = False) -> None:
         """Write transitions, all or none, before returning. Raise `IllegalLedgerTransition` if the ledger has another
@@ -429,24 +436,24 @@ class Ledger:
             with self._db:
                 work()
 
-    def history(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
+    def read_transitions(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
         """Return (cluster time, round, state before, state after, why) of a job, oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
-        with reading_content():
-            rows = rows_as(_Line, self._db.execute(query, (job_id,)))
+        with raise_as_corrupt():
+            rows = rows_to_dataclasses(_Line, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def last_round(self) -> int:
         """Return the newest recorded round with a change; 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
-    def counts(self) -> dict[LedgerState, int]:
+    def counts_by_state(self) -> dict[LedgerState, int]:
         """Return the number of jobs by state."""
         return {state: len(self._in_state[state]) for state in LedgerState}
 
-    def forget(self, before_s: int) -> None:
+    def prune(self, before_s: int) -> None:
         """Delete jobs that were over before `before_s`, and their transitions."""
-        old = [e.job_id for e in self.entries(*CLOSED) if e.since_s < before_s]
+        old = [e.job_id for e in self.list_entries(*CLOSED) if e.since_s < before_s]
 
         def work() -> None:
             self._db.executemany("delete from jobs where id = ?", [(id,) for id in old])
@@ -479,12 +486,12 @@ def _insert(db: sqlite3.Connection, entries: Iterable[LedgerEntry]) -> None:
 
 def _transition_row(transition: LedgerTransition, round_number: int) -> tuple[Any, ...]:
     entry = transition.entry
-    return entry.since_s, round_number, entry.job_id, transition.before, entry.state, storable(entry.why)
+    return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
 
 
 def _entry(row: tuple[Any, ...]) -> LedgerEntry:
     """Return the entry of a row. Raise `CorruptFileContent` if it is invalid."""
-    with reading_content(f"job {row[0]!r:.20}"):
+    with raise_as_corrupt(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
         if seal is not None and seal != row_checksum(values):
             raise CorruptFileContent("the checksum does not match")
@@ -498,7 +505,7 @@ def _entry(row: tuple[Any, ...]) -> LedgerEntry:
 
 
 def _row(entry: LedgerEntry) -> tuple[Any, ...]:
-    texts = (json.dumps(entry.nodes), *map(storable, (entry.leave, entry.label, entry.why)))
+    texts = (json.dumps(entry.nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
     return (*values, row_checksum(values))
 
@@ -508,7 +515,7 @@ def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),
-            reading_content(),
+            raise_as_corrupt(),
             closing(connect(path, durable=False, read_only=True)) as db,
         ):
             db.text_factory = bytes  # invalid UTF-8 then affects only its own row
@@ -521,7 +528,7 @@ def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[LedgerEntry], str
     odd: set[str] = set()
     for row in rows:
         try:
-            with reading_content():
+            with raise_as_corrupt():
                 entry = _entry(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
             if len(row) <= _FIELDS or row[_FIELDS] is None:
                 raise CorruptFileContent("not sealed")

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.store.corruption import CorruptFileContent
@@ -29,9 +29,11 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
         return
     found = [entry for entry in held_jobs_in_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
     if found:
-        ledger.take_over(found)
+        ledger.replace_entries(found)
         ledger.mishaps.append(
-            CycleEvent("ledger_recovered", f"{many(len(found), 'job is', 'jobs are')} known to be held by the journal")
+            CycleEvent(
+                "ledger_recovered", f"{format_count(len(found), 'job is', 'jobs are')} known to be held by the journal"
+            )
         )
 
 
@@ -41,15 +43,15 @@ def held_jobs_in_journal(path: Path, keeps: bool) -> list[LedgerEntry]:
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,
     ):
-        sign = journal.last_sign()
-        if sign is not None and (keeps or not sign.stopped_in_order):
+        sign = journal.last_activity()
+        if sign is not None and (keeps or not sign.is_clean_stop):
             return _held(journal)
     return []
 
 
 def _held(journal: Journal) -> list[LedgerEntry]:
-    record = journal.read(journal.last_round)
-    states = {aside.job_id: LedgerState(aside.kind) for aside in journal.asides() if aside.kind in KEPT}
+    record = journal.read_round(journal.last_round)
+    states = {aside.job_id: LedgerState(aside.kind) for aside in journal.list_unscheduled_jobs() if aside.kind in KEPT}
     if record.mode == "control":
         states |= {job.id: LedgerState.HELD for job in record.queue}
     # A job with a start may have a node list of the bridge.

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from cpsched_bridge.errors import AlreadyRunning
-from cpsched_bridge.store.corruption import CorruptFileContent, read_head, reading_content
+from cpsched_bridge.store.corruption import CorruptFileContent, raise_as_corrupt, read_head
 from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 
@@ -53,7 +53,7 @@ class PauseFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def reason(self) -> str | None:
+    def read_reason(self) -> str | None:
         """Return why the bridge is paused, or None. An unreadable file counts as a pause."""
         try:
             words = read_head(self._path, _LONGEST)
@@ -62,7 +62,7 @@ class PauseFile:
         except OSError as error:
             return f"{self._path}: {error.strerror}"
         try:
-            with reading_content():
+            with raise_as_corrupt():
                 return str(json.loads(words)["why"])
         except CorruptFileContent:
             return _PAUSED
@@ -96,11 +96,11 @@ class TakeLeadershipFile:
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "take-over"
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Let the bridge take over in its next cycle. Raise `OSError`."""
         self._path.touch(OWNERS_ALONE)
 
-    def taken(self) -> bool:
+    def consume_request(self) -> bool:
         """Whether a takeover was requested since the last call."""
         try:
             self._path.unlink()
@@ -115,7 +115,7 @@ class StartupFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def tell(self, words: str) -> None:
+    def write_step(self, words: str) -> None:
         """Write the step; empty text: done. A failing disk does not prevent the start-up."""
         with contextlib.suppress(OSError):
             if not words:
@@ -126,7 +126,7 @@ class StartupFile:
                 file.write(words)
             draft.replace(self._path)
 
-    def told(self) -> tuple[str, float] | None:
+    def read_step(self) -> tuple[str, float] | None:
         """Return the last step and its age in seconds; None if no bridge is starting."""
         try:
             words = read_head(self._path, _LONGEST).decode(errors="replace")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Json = Any
 
 
-def key_of(data: bytes) -> str:
+def hash_content(data: bytes) -> str:
     """Return a content address: equal bytes, equal key."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
@@ -140,7 +140,7 @@ class RoundRecord:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration of each phase of the cycle."""
 
-    def name_of(self, job_id: int) -> str:
+    def get_job_name(self, job_id: int) -> str:
         """Return a job's name for users."""
         return self.labels.get(job_id) or str(job_id)
 
@@ -151,7 +151,7 @@ class JobRowEncoder:
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
 
-    def of(self, snapshot: Snapshot) -> dict[str, Json]:
+    def encode_rows(self, snapshot: Snapshot) -> dict[str, Json]:
         """Return the rows of the snapshot's jobs, queued and running, by job id."""
         slots = np.append(snapshot.queue, snapshot.running)
         jobs, before = snapshot.table.jobs, self._rows

@@ -39,7 +39,7 @@ class ReplayedRound:
     """Why it could not be repeated, if so."""
 
     @property
-    def same(self) -> bool:
+    def is_same_decision(self) -> bool:
         """Whether the decision equals the recorded one."""
         return not self.differences and not self.skipped
 
@@ -57,7 +57,9 @@ def replay_round(record: RoundRecord, read: FileReader | None = None) -> Replaye
             policy.recall(record.memory)
         except PolicyError as fault:
             return _skipped(record, f"the memory cannot be restored: {fault}")
-    snapshot = policy.estimated(ClusterState(record.now_s, record.cluster, record.free, record.queue, record.running))
+    snapshot = policy.add_estimates(
+        ClusterState(record.now_s, record.cluster, record.free, record.queue, record.running)
+    )
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
     differences = _unlike("start", record, record.starts, starts)
@@ -74,7 +76,7 @@ def _skipped(record: RoundRecord, why: str) -> ReplayedRound:
 
 def _unlike(what: str, record: RoundRecord, recorded: Mapping[int, Any], now: Mapping[int, Any]) -> list[str]:
     return [
-        f"{what} of job {record.name_of(id)}: recorded {recorded.get(id, 'none')}, now {now.get(id, 'none')}"
+        f"{what} of job {record.get_job_name(id)}: recorded {recorded.get(id, 'none')}, now {now.get(id, 'none')}"
         for id in sorted({*recorded, *now})
         if recorded.get(id) != now.get(id)
     ]

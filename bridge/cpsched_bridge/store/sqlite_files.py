@@ -76,7 +76,7 @@ def _look_at_head(path: Path) -> None:
         raise CorruptFileContent("the head of the file is damaged")
 
 
-def file_of(path: Path | str) -> tuple[int, int] | None:
+def identify_file(path: Path | str) -> tuple[int, int] | None:
     """Return what identifies the file at `path`; None without a file."""
     try:
         found = os.stat(path)
@@ -98,7 +98,7 @@ def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
     return (found.st_dev, found.st_ino) != file
 
 
-def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
+def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
     """Return the result of a query, without free disk space. Raise `sqlite3.Error`, `CorruptFileContent`.
 
     Texts are decoded on reading: invalid UTF-8 raises `UnicodeDecodeError`.
@@ -125,7 +125,7 @@ def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
     raise sqlite3.OperationalError(f"{path}: cannot be opened")
 
 
-def storable(words: str) -> str:
+def replace_surrogates(words: str) -> str:
     """Return `words` with unencodable characters (half of a surrogate pair from a user's bytes) escaped."""
     return words.encode("utf-8", "backslashreplace").decode()
 

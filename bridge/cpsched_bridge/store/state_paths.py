@@ -30,17 +30,17 @@ def journal_path(settings: Settings) -> Path:
     return settings.state_dir / "journal.sqlite"
 
 
-def advice_path(settings: Settings) -> Path:
+def boost_ledger_path(settings: Settings) -> Path:
     """Return the path of the boost ledger, which exists only after the first boost."""
     return settings.state_dir / "advice.sqlite"
 
 
-def outlook_path(settings: Settings) -> Path:
+def forecast_state_path(settings: Settings) -> Path:
     """Return the path of the learned state of forecasts."""
     return settings.state_dir / "outlook"
 
 
-def files_bytes(path: Path) -> int:
+def database_size_bytes(path: Path) -> int:
     """Return the size of a database with its additional files (`-wal`, `-shm`)."""
     found = [path.stat().st_size] if path.is_file() else []
     beside = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
@@ -55,22 +55,22 @@ def pause_file(settings: Settings) -> PauseFile:
     return PauseFile(settings.state_dir / "paused")
 
 
-def take_over_file(settings: Settings) -> TakeLeadershipFile:
+def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
     """Return the file that requests a takeover."""
     return TakeLeadershipFile(settings.state_dir)
 
 
-def beginning_file(settings: Settings) -> StartupFile:
+def startup_file(settings: Settings) -> StartupFile:
     """Return the file with the bridge's start-up step."""
     return StartupFile(settings.state_dir / "beginning")
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
     """Return seconds since the last good cycle; None if there was none. Negative: it is in the future."""
-    return heartbeat.age_s(settings.heartbeat_path)
+    return heartbeat.read_age_s(settings.heartbeat_path)
 
 
-def require_used(settings: Settings) -> None:
+def require_used_state_dir(settings: Settings) -> None:
     """Raise `SettingsError` unless a bridge uses or used the state directory, and it is readable.
 
     Any file of a bridge suffices: others may have been deleted while the bridge runs.
@@ -113,7 +113,7 @@ def _who(uid: int) -> str:
         return f"uid {uid}"
 
 
-def lock(settings: Settings) -> InstanceLock:
+def acquire_instance_lock(settings: Settings) -> InstanceLock:
     """Acquire the instance lock. Raise `AlreadyRunning`, or `SettingsError` if the state directory is unusable."""
     try:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def lock(settings: Settings) -> InstanceLock:
 
 
 @contextmanager
-def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
+def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
     """Open the ledger. Raise `SettingsError` if no bridge ran, `CorruptFile` if it is invalid."""
     path = ledger_path(settings)
     if read_only:
@@ -139,7 +139,7 @@ def opened_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledge
 
 
 @contextmanager
-def opened_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
+def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
     """Open the journal. Raise `SettingsError` if no bridge ran, `CorruptFile` if it is invalid."""
     path = journal_path(settings)
     if read_only:
@@ -155,7 +155,7 @@ def opened_journal(settings: Settings, read_only: bool = True) -> Iterator[Journ
 
 
 @contextmanager
-def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
+def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
     """Open the ledger in any state of the disk: the file, a copy in memory, or an empty one in memory.
 
     `mishaps` report which. Changes in memory are lost at the end; the next bridge reads the cluster.
@@ -177,7 +177,7 @@ def emergency_ledger(settings: Settings) -> Iterator[Ledger]:
 
 def _in_memory(path: Path) -> Ledger:
     try:
-        return Ledger.copy_of(path)
+        return Ledger.load_copy(path)
     except Exception:
         return _unknown(path, "cannot be read")
 
@@ -195,7 +195,7 @@ def _without(path: Path, why: str) -> CycleEvent:
 
 
 @contextmanager
-def owned(settings: Settings) -> Iterator[None]:
+def preserve_ownership(settings: Settings) -> Iterator[None]:
     """Give files that root creates in the state directory to its owner, who could not open them otherwise."""
     try:
         yield
@@ -214,7 +214,7 @@ def _give_to_owner(folder: Path) -> None:
 
 
 def _require_file(settings: Settings, path: Path) -> None:
-    require_used(settings)
+    require_used_state_dir(settings)
     if not path.exists():
         raise CorruptFile(f"{path}: does not exist, though a bridge has run there; a running one creates it again")
 

@@ -13,7 +13,7 @@ from typing import Any
 from cpsched.errors import CpschedError
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, IntervalCalibrator, IssuedStartForecasts, StartTimeInterval
 from cpsched.model import EndedJob, Job, Request
-from cpsched_bridge.store.corruption import DATES_S, CorruptFileContent, reading_content
+from cpsched_bridge.store.corruption import DATES_S, CorruptFileContent, raise_as_corrupt
 from cpsched_bridge.telemetry.weekly_coverage import WeeklyIntervalCoverage
 
 FORMAT = 1
@@ -51,9 +51,9 @@ def memory_to_json(memory: LearnedForecastState) -> Any:
              e.start_s, e.end_s]
             for e in memory.ends
         ],
-        "known": [[*features, ratio] for features, ratio in memory.calibration.known],
-        "below": memory.calibration.below,
-        "above": memory.calibration.above,
+        "known": [[*features, ratio] for features, ratio in memory.calibration.past_errors],
+        "below": memory.calibration.lower_quantiles,
+        "above": memory.calibration.upper_quantiles,
         "look_s": memory.telling.look_s,
         "told": [[id, [_told(each) for each in intervals[-MOST_EACH:]]] for id, intervals in told],
         "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
@@ -68,13 +68,13 @@ def _told(each: StartTimeInterval) -> list[Any]:
 def memory_from_json(kept: Any) -> LearnedForecastState:
     """Convert from plain values. Raise `CorruptFileContent`."""
     try:
-        with reading_content():
+        with raise_as_corrupt():
             if kept["format"] != FORMAT:
                 raise CorruptFileContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
             found = LearnedForecastState(
                 _time(kept["clock_s"]),
                 [_end(*row) for row in kept["ends"][-MOST_ENDS:]],
-                IntervalCalibrator.remembering(
+                IntervalCalibrator.from_memory(
                     [(tuple(map(_number, row[:-1])), _number(row[-1])) for row in kept["known"]],
                     list(map(_number, kept["below"])),
                     list(map(_number, kept["above"])),

@@ -23,7 +23,7 @@ Tell = Callable[[str, int, str], None]
 """Receives a message, its count since the last output, and a traceback or an empty text."""
 
 
-def to_the_log(said: str, times: int, traced: str) -> None:
+def write_log_line(said: str, times: int, traced: str) -> None:
     """Write one line to the bridge's log."""
     more = {"traceback": "\n".join(map(escape_controls, traced.splitlines()))} if traced else {}
     structlog.get_logger("bridge").warning("clients", detail=escape_controls(said), times=times, **more)
@@ -33,15 +33,15 @@ def to_the_log(said: str, times: int, traced: str) -> None:
 class LogRateLimit:
     """Counts messages by kind; `clock` in seconds."""
 
-    tell: Tell = to_the_log
+    tell: Tell = write_log_line
     clock: Callable[[], float] = time.monotonic
     _counts: dict[str, int] = field(default_factory=dict)
     """Count of each kind in this minute since its last output."""
     _since_s: float | None = None
 
-    def say(self, said: str, kind: str = "", traced: str = "") -> None:
+    def log(self, said: str, kind: str = "", traced: str = "") -> None:
         """Log a message if it is the first of its kind in this minute. The default kind is the message."""
-        self.turn()
+        self.flush_minute()
         kind = kind or said
         if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
             kind = said = _OTHER
@@ -51,7 +51,7 @@ class LogRateLimit:
             self._counts[kind] = 0
             self.tell(said[:_MOST_LETTERS], 1, traced)
 
-    def turn(self) -> None:
+    def flush_minute(self) -> None:
         """At the end of a minute, log the further count of each kind. Call this regularly."""
         now_s = self.clock()
         if self._since_s is None:
@@ -81,9 +81,9 @@ class RateLimitedHandler(logging.Handler):
         first = record.getMessage().strip().partition("\n")[0]
         said = f"{first}: {type(error).__name__}: {error}" if error else first
         kind = f"{str(record.msg).partition(chr(10))[0]} {type(error).__name__}"
-        self._said.say(said, kind, "".join(traceback.format_exception(error)) if error else "")
+        self._said.log(said, kind, "".join(traceback.format_exception(error)) if error else "")
 
-    def take_over(self, *names: str) -> None:
+    def capture_loggers(self, *names: str) -> None:
         """Redirect these loggers to this handler only."""
         for name in names:
             logger = logging.getLogger(name)

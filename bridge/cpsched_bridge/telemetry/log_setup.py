@@ -9,7 +9,7 @@ from typing import Literal
 import structlog
 
 
-def set_up(form: Literal["auto", "json", "text"], level: int = logging.INFO) -> None:
+def configure_logging(form: Literal["auto", "json", "text"], level: int = logging.INFO) -> None:
     """Log to stderr."""
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor

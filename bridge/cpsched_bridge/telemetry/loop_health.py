@@ -29,7 +29,7 @@ class LoopHealth:
         self._last_s = self.clock()
 
     @property
-    def limit_s(self) -> float:
+    def max_cycle_gap_s(self) -> float:
         """Maximum time between the ends of two cycles of a living loop."""
         return (
             self.cycle.decide_timeout_s
@@ -38,7 +38,7 @@ class LoopHealth:
         )
 
     @property
-    def fresh_s(self) -> float:
+    def max_ready_age_s(self) -> float:
         """Seconds after a good cycle within which the next one ends, unless it is notably late or slow."""
         return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
@@ -46,25 +46,25 @@ class LoopHealth:
         """Record one cycle."""
         self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
 
-    def begins(self, words: str) -> None:
+    def on_startup_step(self, words: str) -> None:
         """Record the progress before the first cycle, or its end. A bridge that makes progress is alive."""
         self._waits_for, self._last_s = words, self.clock()
 
     @property
-    def waits_for(self) -> str:
+    def pending_step(self) -> str:
         """Return what a decision waits for; empty: nothing."""
         return self._waits_for
 
-    def stalled(self) -> list[str]:
+    def list_stall_reasons(self) -> list[str]:
         """Return why the loop seems to hang; empty if it does not."""
         age_s = self.clock() - self._last_s
-        if age_s <= self.limit_s:
+        if age_s <= self.max_cycle_gap_s:
             return []
-        return [f"no cycle ended for {age_s:.0f} s; the limit is {self.limit_s:.0f} s"]
+        return [f"no cycle ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
 
-    def not_ready(self) -> list[str]:
+    def list_unready_reasons(self) -> list[str]:
         """Return why the bridge is not ready; empty if its last cycle was good and recent."""
-        report, found = self._report, self.stalled()
+        report, found = self._report, self.list_stall_reasons()
         if self._waits_for:
             found.append(f"no decision yet: {self._waits_for}")
         if report is None:
@@ -73,11 +73,11 @@ class LoopHealth:
             told = [h.detail for h in report.happenings if h.kind == report.result][:_MOST_TOLD]
             found.append(f"round {report.number} failed: {report.result}")
             found += [escape_controls(detail)[:500] for detail in told]
-        elif not found and (age_s := self.clock() - self._last_s) > self.fresh_s:
+        elif not found and (age_s := self.clock() - self._last_s) > self.max_ready_age_s:
             found.append(f"the last good cycle ended {age_s:.0f} s ago; one ends every {self.cycle.interval_s:g} s")
         return found
 
-    def told(self) -> str:
+    def describe_last_cycle(self) -> str:
         """Return a summary of the last cycle."""
         report = self._report
         return "no cycle yet" if report is None else f"round {report.number}, {report.mode}, {report.result}"

@@ -70,7 +70,7 @@ class MetricFamily:
     absent: float = 0.0
 
     @property
-    def series_at_most(self) -> int:
+    def max_series(self) -> int:
         """Maximum number of time series, `other` included."""
         each = {"histogram": len(self.buckets) + 3, "summary": 2}.get(self.kind, 1)
         closed = not self.labels or len(self.known) == self.most
@@ -80,12 +80,12 @@ class MetricFamily:
 # ------------------------------------------------------------------------------------------------ how samples are made
 
 
-def single_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
+def sample_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
     """Samples of one value without labels, in every cycle."""
     return lambda cycle: [((), float(read(cycle)))]
 
 
-def in_observed_cycles(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples | None]:
+def sample_observed_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples | None]:
     """Samples of one value without labels, in cycles that read the cluster."""
     return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
 
@@ -95,12 +95,12 @@ def unlabelled_samples(read: Callable[[CycleSample], Iterable[float]]) -> Callab
     return lambda cycle: (((), float(one)) for one in read(cycle))
 
 
-def counts_by_label(read: Callable[[CycleSample], Iterable[str]]) -> Callable[[CycleSample], Samples]:
+def sample_counts(read: Callable[[CycleSample], Iterable[str]]) -> Callable[[CycleSample], Samples]:
     """Counts of each value of one label."""
     return lambda cycle: [((label,), float(times)) for label, times in Counter(read(cycle)).items()]
 
 
-def partition_of(job: Job) -> str:
+def first_partition(job: Job) -> str:
     """Return the job's first partition; `none` if the cluster has no partitions."""
     return escape_controls(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
 
@@ -115,7 +115,7 @@ def _unusable(cycle: CycleSample) -> Samples | None:
 def _queued(cycle: CycleSample) -> Samples | None:
     if cycle.report.observation is None:
         return None
-    return counts_by_label(lambda cycle: map(partition_of, cycle.report.waiting))(cycle)
+    return sample_counts(lambda cycle: map(first_partition, cycle.report.waiting))(cycle)
 
 
 def _oldest(cycle: CycleSample) -> Samples | None:
@@ -124,23 +124,23 @@ def _oldest(cycle: CycleSample) -> Samples | None:
         return None
     found: defaultdict[str, float] = defaultdict(float)
     for job in cycle.report.waiting:
-        partition = partition_of(job)
+        partition = first_partition(job)
         found[partition] = max(found[partition], float(observation.now_s - job.submit_s))
     return [((partition,), age_s) for partition, age_s in found.items()]
 
 
 def _waited(cycle: CycleSample) -> Samples:
     for job, start_s in cycle.report.started:
-        yield (partition_of(job),), float(max(0, start_s - job.submit_s))
+        yield (first_partition(job),), float(max(0, start_s - job.submit_s))
 
 
 def _slowdowns(cycle: CycleSample) -> Iterator[tuple[str, float]]:
     for ended in cycle.report.ended:
-        yield partition_of(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
+        yield first_partition(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
 
 
 def _waiting_for(cycle: CycleSample) -> Samples | None:
-    found = reason_kinds.jobs_by_reason(cycle.report)
+    found = reason_kinds.count_jobs_by_reason(cycle.report)
     return None if found is None else [((kind,), float(jobs)) for kind, jobs in found.items()]
 
 
@@ -225,17 +225,17 @@ METRICS: tuple[MetricFamily, ...] = (
            lambda c: [((phase,), s) for phase, s in c.report.seconds.items()],
            ("phase",), len(PHASES), _singles(*PHASES), _PHASE_S),
     MetricFamily("counter", "cpsched_cycle_late_seconds", "Seconds by which cycles began late, if more than 10 intervals.",  # noqa: E501
-           single_value(lambda c: c.report.gap_s)),
+           sample_value(lambda c: c.report.gap_s)),
     MetricFamily("gauge", "cpsched_cycle_interval_seconds", "Configured seconds from the start of one cycle to the next.",  # noqa: E501
-           single_value(lambda c: c.around.interval_s)),
+           sample_value(lambda c: c.around.interval_s)),
     MetricFamily("gauge", "cpsched_cycle_pause_seconds",
            "Current seconds from the start of one cycle to the next; longer while the cluster is busy.",
-           single_value(lambda c: c.report.pause_s)),
+           sample_value(lambda c: c.report.pause_s)),
     MetricFamily("gauge", "cpsched_mode", "1 for the bridge's current mode.",
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
            _singles(*MODES)),
     MetricFamily("gauge", "cpsched_standby", "1 while another bridge controls the cluster.",
-           in_observed_cycles(lambda c: c.report.rival is not None)),
+           sample_observed_value(lambda c: c.report.rival is not None)),
     MetricFamily("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
            ("kind",), 12, _singles("start_failed", "start_refused")),
@@ -243,10 +243,10 @@ METRICS: tuple[MetricFamily, ...] = (
            lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
            ("kind", "result"), 12, tuple((kind, result) for kind in SENT for result in get_args(Result))),
     MetricFamily("counter", "cpsched_child_restarts", "Restarts of the process that calls the cluster.",
-           single_value(lambda c: c.child_restarts)),
+           sample_value(lambda c: c.child_restarts)),
     MetricFamily("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
-           single_value(lambda c: c.around.journal_bytes)),
-    MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", single_value(lambda c: c.around.ledger_bytes)),  # noqa: E501
+           sample_value(lambda c: c.around.journal_bytes)),
+    MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", sample_value(lambda c: c.around.ledger_bytes)),  # noqa: E501
     MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _checks, ("check",), 12,
            merged=min, absent=1.0),
     # decisions
@@ -258,13 +258,13 @@ METRICS: tuple[MetricFamily, ...] = (
            _efforts(lambda c: _effort(c, "variables"))),
     MetricFamily("summary", "cpsched_decision_gap_ratio",
            "Gap of a decision: (objective - bound) / objective.", unlabelled_samples(_gaps)),
-    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", single_value(_searched)),
+    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", sample_value(_searched)),
     MetricFamily("counter", "cpsched_decision_limit_hits", "Searches that reached their limit without a proof.",
-           single_value(_limit_hits)),
+           sample_value(_limit_hits)),
     MetricFamily("gauge", "cpsched_fallback", "1 while the fallback replaces the configured policy.",
            lambda c: [((), float(c.report.fallback))] if c.report.decision is not None else None),
     MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions of the fallback.",
-           single_value(lambda c: c.report.fallback)),
+           sample_value(lambda c: c.report.fallback)),
     # queue
     MetricFamily("gauge", "cpsched_queued_jobs", "Pending jobs that the bridge decides on.", _queued, ("partition",), PARTITIONS),  # noqa: E501
     MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest pending job that the bridge decides on.", _oldest,  # noqa: E501
@@ -273,28 +273,28 @@ METRICS: tuple[MetricFamily, ...] = (
            "Pending jobs by kind of reason, including jobs that the bridge does not decide on.",
            _waiting_for, ("reason",), len(reason_kinds.KINDS), _singles(*reason_kinds.KINDS)),
     MetricFamily("gauge", "cpsched_pending_jobs", "Pending jobs that the bridge models, eligible or not.",
-           in_observed_cycles(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
+           sample_observed_value(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unmanaged_jobs", "Pending jobs left to the cluster's own scheduler.",
-           in_observed_cycles(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
+           sample_observed_value(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unusable_objects",
            "Objects of the cluster that are left out because a field cannot be read or has no rule.",
            _unusable, ("kind",), len(OBJECT_KINDS), _singles(*OBJECT_KINDS)),
     MetricFamily("gauge", "cpsched_backoff_jobs", "Jobs that back off after failed starts.",
-           in_observed_cycles(lambda c: len(c.report.put_off))),
+           sample_observed_value(lambda c: len(c.report.put_off))),
     MetricFamily("gauge", "cpsched_failing_users", "Users with only failed starts; too many pause the bridge.",
-           single_value(lambda c: c.report.failing_users)),
+           sample_value(lambda c: c.report.failing_users)),
     MetricFamily("gauge", "cpsched_running_jobs", "Jobs running.",
-           in_observed_cycles(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
+           sample_observed_value(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_starting_jobs", "Jobs released but not yet running.",
-           in_observed_cycles(lambda c: c.report.starting)),
+           sample_observed_value(lambda c: c.report.starting)),
     MetricFamily("gauge", "cpsched_stuck_jobs", "Jobs on which repeated commands have no effect.",
-           in_observed_cycles(lambda c: c.report.stuck)),
-    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", in_observed_cycles(lambda c: c.report.kept)),  # noqa: E501
+           sample_observed_value(lambda c: c.report.stuck)),
+    MetricFamily("gauge", "cpsched_held_jobs", "Jobs that the bridge may hold.", sample_observed_value(lambda c: c.report.kept)),  # noqa: E501
     # advise mode
     MetricFamily("counter", "cpsched_advice_changes", "Boosts changed in advise mode.",
-           single_value(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
+           sample_value(lambda c: sum(kind == "advise" and o.result == "done" for kind, o in c.report.outcomes))),
     MetricFamily("gauge", "cpsched_advised_jobs", "Jobs that advise mode orders.",
-           single_value(lambda c: c.report.advised.jobs if c.report.advised else 0)),
+           sample_value(lambda c: c.report.advised.jobs if c.report.advised else 0)),
     MetricFamily("gauge", "cpsched_advice_order_ratio",
            "Share of pairs of advised jobs that the cluster ranked in the order of the plan before the "
            "last advice.", lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
@@ -310,11 +310,11 @@ METRICS: tuple[MetricFamily, ...] = (
            lambda c: (((partition,), s) for partition, s in _slowdowns(c)), ("partition",), PARTITIONS),
     MetricFamily("histogram", "cpsched_decision_to_running_seconds", "Seconds from a decision to the job running.",
            unlabelled_samples(lambda c: c.report.latencies_s), buckets=_LATENCY_S),
-    MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", single_value(lambda c: len(c.report.started))),  # noqa: E501
+    MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", sample_value(lambda c: len(c.report.started))),  # noqa: E501
     MetricFamily("counter", "cpsched_placement_mismatches",
            "Starts that the cluster placed differently than decided: other nodes, or other amounts on a node.",
-           single_value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.happenings))),
-    MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", single_value(lambda c: len(c.report.ended))),  # noqa: E501
+           sample_value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.happenings))),
+    MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", sample_value(lambda c: len(c.report.ended))),  # noqa: E501
     # predictions
     MetricFamily("histogram", "cpsched_start_time_error_seconds",
            "Difference of actual and first expected start, `early` (or on time) and `late`.", _promises,
@@ -349,7 +349,7 @@ FORMER_NAMES = {
 """Metric -> its name before 0.1.0, which is served, too. Removed two minor releases later."""
 
 
-def former_rows(metrics: Iterable[MetricFamily] = METRICS) -> Iterator[MetricFamily]:
+def list_former_families(metrics: Iterable[MetricFamily] = METRICS) -> Iterator[MetricFamily]:
     """Yield renamed metrics under their former names."""
     for row in metrics:
         if row.name in FORMER_NAMES:

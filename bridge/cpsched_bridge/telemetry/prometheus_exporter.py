@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from cpsched_bridge.telemetry.cycle_follower import CycleSample
-from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, MetricFamily, Samples, former_rows
+from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, MetricFamily, Samples, list_former_families
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
@@ -34,7 +34,7 @@ class PrometheusExporter:
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()
-        self._served = [_Served(metric, self.registry) for metric in (*metrics, *former_rows(metrics))]
+        self._served = [_Served(metric, self.registry) for metric in (*metrics, *list_former_families(metrics))]
         ProcessCollector(registry=self.registry)
 
     def __call__(self, cycle: CycleSample) -> None:
@@ -44,7 +44,7 @@ class PrometheusExporter:
             if samples is not None:
                 served.take(samples)
 
-    def text(self) -> bytes:
+    def render_metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 

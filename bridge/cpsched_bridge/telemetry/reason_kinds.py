@@ -82,12 +82,12 @@ IN_WORDS = {
 KINDS = (*IN_WORDS,)
 
 
-def kind_of(reason: PendingReason) -> str:
+def classify_reason(reason: PendingReason) -> str:
     """Return the kind of a dispatcher's reason."""
     return _CODES[reason.code][0]
 
 
-def general(reason: PendingReason) -> PendingReason:
+def redact_reason(reason: PendingReason) -> PendingReason:
     """Return a reason without what may name other users, such as a limit's owner and usage."""
     if reason.code is PendingCode.OTHER:
         text = _PARTICULARS.sub("", str(reason.arguments[0])).strip()
@@ -98,7 +98,7 @@ def general(reason: PendingReason) -> PendingReason:
     return PendingReason(PendingCode.OTHER, (text,))
 
 
-def text_of(reason: PendingReason, distinct: bool = False) -> str:
+def format_reason(reason: PendingReason, distinct: bool = False) -> str:
     """Return the reason as text. `distinct`: each unit of the job is on its own node."""
     kind, text = _CODES[reason.code]
     if kind == "resources":
@@ -116,7 +116,7 @@ def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:
     return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
 
 
-def jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
+def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     """Return the number of jobs per kind of reason, zeros included; None if the cluster was not read."""
     seen = report.observation
     if seen is None:
@@ -125,15 +125,15 @@ def jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     found["left_to_slurm"] += len(seen.left)
     if report.decision is not None:
         for reason, jobs in Counter(wait.reason for wait in report.decision.waits.values()).items():
-            found[kind_of(reason)] += jobs
+            found[classify_reason(reason)] += jobs
     decided_on = {job.id for job in report.waiting}
     for pending in seen.pending:
         if pending.job.id not in decided_on:
-            found[unscheduled_kind(pending)] += 1
+            found[classify_unscheduled(pending)] += 1
     return dict(found)
 
 
-def unscheduled_kind(pending: PendingJob) -> str:
+def classify_unscheduled(pending: PendingJob) -> str:
     """Return the kind of a pending job that was not decided on."""
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"

@@ -59,7 +59,7 @@ class HypotheticalSubmission:
     amounts: Mapping[str, int] = field(default_factory=dict)
     """Amounts per node by resource name; one core if empty."""
 
-    def job(self, now_s: int, cluster: Cluster) -> Job:
+    def to_job(self, now_s: int, cluster: Cluster) -> Job:
         """Return the job. Raise `InvalidValue` for an impossible request."""
         minutes = parse_minutes(self.time) if self.time else None
         if not minutes:
@@ -68,7 +68,7 @@ class HypotheticalSubmission:
         amounts = {cluster.resources[0]: 1, **named}
         each = tuple(amounts.get(name, 0) for name in cluster.resources)
         distinct = self.nodes > 1 and not cluster.counted
-        request = Request(self.nodes, each, distinct, self.whole, node_set_of(cluster, self.partition))
+        request = Request(self.nodes, each, distinct, self.whole, find_node_set(cluster, self.partition))
         return hypothetical_job(now_s, 60 * minutes, request)
 
 
@@ -80,17 +80,17 @@ def _resource(name: str, cluster: Cluster) -> str:
     raise InvalidValue("resource", name, f"must be one of {', '.join(cluster.resources)}")
 
 
-def node_set_of(cluster: Cluster, partition: str) -> int:
+def find_node_set(cluster: Cluster, partition: str) -> int:
     """Return the node set of a partition, by default of all nodes. Raise `InvalidValue` if unknown."""
     if not partition:
         return 0
-    known = partitions_of(cluster)
+    known = list_partitions(cluster)
     if partition not in known:
         raise InvalidValue("partition", partition, f"must be one of {', '.join(known)}")
     return cluster.node_set_names.index(partition)
 
 
-def partitions_of(cluster: Cluster) -> list[str]:
+def list_partitions(cluster: Cluster) -> list[str]:
     """Return the node sets that a user may request.
 
     Node sets that were derived for a few jobs are omitted. They exclude nodes, such as those of a reservation, which
@@ -150,7 +150,7 @@ class StartForecaster:
     """An earlier bridge learned from jobs that ended up to this time."""
     _clock_s: int | None = None
     _outcomes: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
-    """Outcomes since the last call of `taken_outcomes`."""
+    """Outcomes since the last call of `take_outcomes`."""
     _drawn: tuple[_Latest, IntArray] | None = None
     """The plan of the last `refresh`, and its sampled starts."""
     _basis: _Basis | None = None
@@ -191,7 +191,7 @@ class StartForecaster:
         at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
         jobs = snapshot.queued_jobs()
         known = [jobs[position] for position in at.tolist()]
-        found = self._calibration.intervals(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
+        found = self._calibration.predict_intervals(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
         due = self._telling.due_jobs(snapshot.now_s, self.intervals)
         self._telling.issue(snapshot.now_s, {id: self.intervals[id] for id in due})
@@ -212,18 +212,18 @@ class StartForecaster:
         return latest
 
     def _came_true(self, job_id: int, start_s: int) -> None:
-        for told in self._telling.started(job_id):
+        for told in self._telling.take_forecasts(job_id):
             self._calibration.record_outcome(told, start_s)
-            outcome = told.outcome(start_s)
-            self.week.note(told.horizon, outcome, start_s)
+            outcome = told.classify_outcome(start_s)
+            self.week.add_outcome(told.horizon, outcome, start_s)
             self._outcomes[told.horizon, outcome] += 1
 
-    def taken_outcomes(self) -> Counts:
+    def take_outcomes(self) -> Counts:
         """Return the outcomes since the last call."""
         found, self._outcomes = self._outcomes, Counter()
         return found
 
-    def recall(self, memory: LearnedForecastState) -> None:
+    def restore_memory(self, memory: LearnedForecastState) -> None:
         """Restore an earlier bridge's state. It counts once the cluster's clock is known to have advanced."""
         self._recalled = memory
 
@@ -237,7 +237,7 @@ class StartForecaster:
         self._known_until_s = max((each.end_s for each in memory.ends), default=None)
         self._calibration, self._telling, self.week = memory.calibration, memory.telling, memory.week
 
-    def kept(self) -> Any:
+    def export_memory(self) -> Any:
         """Return the learned state as plain values; None before the first observation."""
         with self._busy:
             self._learned()
@@ -256,7 +256,7 @@ class StartForecaster:
             basis = self._asked()
             if basis is None:
                 return None
-            job = question.job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
+            job = question.to_job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
             return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller_requests(job))]
 
     def _asked(self) -> _Basis | None:
@@ -275,7 +275,7 @@ class StartForecaster:
         planned_s = basis.queue.start_s(job)
         if planned_s == NEVER:
             return ExpectedStart(asked, None, None)
-        (interval,) = self._calibration.intervals(
+        (interval,) = self._calibration.predict_intervals(
             snapshot.now_s, [job], [planned_s], self._drawn_starts(job, planned_s, basis.latest)
         )
         return ExpectedStart(asked, planned_s, interval)
@@ -302,13 +302,13 @@ class StartForecaster:
             if basis is None:
                 return None
             snapshot = basis.latest.snapshot
-            return backfill_windows(snapshot, basis.queue, node_set_of(snapshot.cluster, partition))
+            return backfill_windows(snapshot, basis.queue, find_node_set(snapshot.cluster, partition))
 
-    def clock_s(self) -> int:
+    def plan_time_s(self) -> int:
         """The cluster's clock at the plan that answers use; 0 without a plan."""
         latest = self._basis.latest if self._basis is not None else self._latest
         return latest.snapshot.now_s if latest is not None else 0
 
-    def partitions(self) -> Sequence[str]:
+    def list_partitions(self) -> Sequence[str]:
         """The partitions that a query may name, after the name of all nodes; empty without a plan."""
-        return partitions_of(self._latest.snapshot.cluster) if self._latest is not None else []
+        return list_partitions(self._latest.snapshot.cluster) if self._latest is not None else []

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Outcome
-from cpsched.formatting import span
+from cpsched.formatting import format_duration
 
 HOUR_S = 3600
 WEEK_H = 7 * 24
-HORIZONS = (*(f"up to {span(most_s)}" for most_s in HORIZONS_S), "later")
+HORIZONS = (*(f"up to {format_duration(most_s)}" for most_s in HORIZONS_S), "later")
 """Labels of the horizons."""
 Counts = Mapping[tuple[int, Outcome], int]
 """Number of intervals by horizon and outcome."""
@@ -23,14 +23,14 @@ class WeeklyIntervalCoverage:
     hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)
     """By hour of the cluster's clock."""
 
-    def note(self, horizon: int, outcome: Outcome, start_s: int) -> None:
+    def add_outcome(self, horizon: int, outcome: Outcome, start_s: int) -> None:
         """Count an interval whose job started at `start_s`."""
         hour = self.hours.setdefault(start_s // HOUR_S, {})
         hour[horizon, outcome] = hour.get((horizon, outcome), 0) + 1
         while len(self.hours) > WEEK_H + 1:
             del self.hours[min(self.hours)]
 
-    def counts(self, now_s: int) -> Counts:
+    def count_outcomes(self, now_s: int) -> Counts:
         """Return the counts of the week before `now_s`."""
         found: dict[tuple[int, Outcome], int] = {
             (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in INTERVAL_OUTCOMES

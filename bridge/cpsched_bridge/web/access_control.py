@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cpsched.errors import InvalidValue
-from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, network_of
+from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_network
 from cpsched_bridge.settings import StatusPageSettings
 from cpsched_bridge.web.allowed_hosts import is_allowed_host
-from cpsched_bridge.web.http_responses import refusal
+from cpsched_bridge.web.http_responses import error_response
 
 _MISDIRECTED = (
     "page.hosts: this host name is not allowed; use an address of this machine or localhost, or add the name there\n"
@@ -31,10 +31,10 @@ class PageAccessControl:
     at_a_time: Lock = field(default_factory=Lock)
 
     @classmethod
-    def of(cls, page: StatusPageSettings) -> PageAccessControl:
+    def from_settings(cls, page: StatusPageSettings) -> PageAccessControl:
         """Return the configured rules."""
         readers = ProxyUserIdentifier(
-            page.user_header, tuple(map(network_of, page.trusted_proxies)), frozenset(page.operators)
+            page.user_header, tuple(map(parse_network, page.trusted_proxies)), frozenset(page.operators)
         )
         return cls(page.hosts, readers)
 
@@ -43,17 +43,17 @@ class PageAccessControl:
 
         def guarded(request: Request) -> Response:
             if not is_allowed_host(request.headers.get("host", ""), self.hosts):
-                return refusal(request, _MISDIRECTED, 421)
+                return error_response(request, _MISDIRECTED, 421)
             peer = request.client.host if request.client is not None else None
             try:
-                request.state.reader = self.readers.of(peer, request.headers.getlist(self.readers.header))
+                request.state.reader = self.readers.identify_reader(peer, request.headers.getlist(self.readers.header))
                 with self.at_a_time:
                     answer = page(request)
             except ProxyUserRejected as refused:
-                answer = refusal(request, f"{refused}\n", 403)
+                answer = error_response(request, f"{refused}\n", 403)
             except InvalidValue as error:
-                answer = refusal(request, f"{error}\n", 400)
-            if self.readers.told_apart:
+                answer = error_response(request, f"{error}\n", 400)
+            if self.readers.are_restricted:
                 answer.headers["Cache-Control"] = "private, no-cache"
                 answer.headers.add_vary_header(self.readers.header)
             return answer

@@ -91,7 +91,7 @@ class Error(Value):
     error: str = Field(description="The message, one line.")
 
 
-def job_of(found: JobExplanation, now_s: int) -> Job:
+def to_job(found: JobExplanation, now_s: int) -> Job:
     """Convert an explanation to version 1."""
     job, facts = found.job, dict[str, Any]()
     if isinstance(job, page_schema.QueuedJobView):
@@ -109,7 +109,7 @@ def job_of(found: JobExplanation, now_s: int) -> Job:
     )  # fmt: skip
 
 
-def when_of(found: Sequence[ExpectedStart], now_s: int) -> When:
+def to_when(found: Sequence[ExpectedStart], now_s: int) -> When:
     """Convert expected starts to version 1."""
     return When(now_s=now_s, starts=[_start(each) for each in found])
 
@@ -125,7 +125,7 @@ def _start(expected: ExpectedStart) -> Start:
     )
 
 
-def windows_of(found: Sequence[BackfillWindow], now_s: int) -> Windows:
+def to_windows(found: Sequence[BackfillWindow], now_s: int) -> Windows:
     """Convert backfill windows to version 1."""
     told = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
     return Windows(now_s=now_s, windows=told)
@@ -137,7 +137,7 @@ def windows_of(found: Sequence[BackfillWindow], now_s: int) -> Windows:
 _ANSWERS: tuple[type[BaseModel], ...] = (Job, When, Windows, Error)
 
 
-def document() -> dict[str, Any]:
+def build_openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of version 1."""
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "serialization") for each in _ANSWERS]
     _, found = models_json_schema(modes, ref_template="#/components/schemas/{model}")

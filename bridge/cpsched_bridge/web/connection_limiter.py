@@ -30,7 +30,7 @@ class LimitedConnection(Protocol):
     """An open connection, as the limiter sees it."""
 
     @property
-    def use(self) -> tuple[bool, float]:
+    def activity(self) -> tuple[bool, float]:
         """Whether it is being answered, and since when; the smallest value is closed first."""
         ...
 
@@ -48,7 +48,8 @@ def max_connections(open_files: int | None = None) -> int:
 class ConnectionLimiter:
     """Accepts the connections of one listening socket in the running event loop.
 
-    - `let_in` receives an accepted socket. `came` and `gone` must be called with its client, or `gone` alone with None
+    - `let_in` receives an accepted socket. `on_connect` and `on_disconnect` must be called with its client, or
+      `on_disconnect` alone with None
       if it did not become one.
     - `tell` receives notable events for the log.
     """
@@ -72,11 +73,11 @@ class ConnectionLimiter:
         listening.setblocking(False)
         self._read()
 
-    def came(self, client: LimitedConnection) -> None:
+    def on_connect(self, client: LimitedConnection) -> None:
         """Register the client of an accepted socket."""
         self.clients.add(client)
 
-    def gone(self, client: LimitedConnection | None) -> None:
+    def on_disconnect(self, client: LimitedConnection | None) -> None:
         """Unregister a client whose socket is about to close; None for a socket that did not become one."""
         if client is not None:
             self.clients.discard(client)
@@ -138,6 +139,6 @@ class ConnectionLimiter:
     def _make_room(self) -> None:
         """Close the least recently used connection unless one is already closing."""
         if self._leaving is None and self.clients:
-            self._leaving = min(self.clients, key=lambda each: each.use)
+            self._leaving = min(self.clients, key=lambda each: each.activity)
             self._tell(f"the server closed a connection to accept another: {self.most} were open")
             self._leaving.close_idle()

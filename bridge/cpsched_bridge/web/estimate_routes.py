@@ -13,7 +13,7 @@ from cpsched.errors import InvalidValue
 from cpsched_bridge.telemetry.start_forecasts import HypotheticalSubmission, StartForecaster
 from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page
-from cpsched_bridge.web.http_responses import as_html, as_json, refusal
+from cpsched_bridge.web.http_responses import error_response, to_html_response, to_json_response
 from cpsched_bridge.web.page import page_rendering
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 
@@ -33,19 +33,19 @@ def estimate_routes(
     def when(request: Request) -> Response:
         found = outlook.estimate_start(_question(request.query_params))
         if found is None:
-            return refusal(request, _NO_PLAN, 503)
-        return as_json(api_v1.when_of(found, outlook.clock_s()).model_dump_json().encode())
+            return error_response(request, _NO_PLAN, 503)
+        return to_json_response(api_v1.to_when(found, outlook.plan_time_s()).model_dump_json().encode())
 
     def what_now(request: Request) -> Response:
         found = outlook.backfill_windows(request.query_params.get("partition", ""))
         if found is None:
-            return refusal(request, _NO_PLAN, 503)
-        return as_json(api_v1.windows_of(found, outlook.clock_s()).model_dump_json().encode())
+            return error_response(request, _NO_PLAN, 503)
+        return to_json_response(api_v1.to_windows(found, outlook.plan_time_s()).model_dump_json().encode())
 
     def form(request: Request) -> Response:
         view = at(request)
         if view is None:
-            return as_html(page_rendering.not_yet("", version("cpsched"), why_not(request)))
+            return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
         asked, wrong, found = {name: words.strip() for name, words in request.query_params.items()}, "", None
         try:
             found = outlook.estimate_start(_question(_filled_in(request.query_params))) if "time" in asked else None
@@ -53,10 +53,10 @@ def estimate_routes(
         except InvalidValue as error:
             wrong, could = str(error), None
         wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
-        text = page_rendering.when(
-            sight(request, view), asked, found, could, wrong, outlook.clock_s(), outlook.partitions()
+        text = page_rendering.render_when(
+            sight(request, view), asked, found, could, wrong, outlook.plan_time_s(), outlook.list_partitions()
         )
-        return as_html(text, 400 if wrong else 200)
+        return to_html_response(text, 400 if wrong else 200)
 
     return {"/when": form, f"{api_v1.PREFIX}/when": when, f"{api_v1.PREFIX}/windows": what_now}
 

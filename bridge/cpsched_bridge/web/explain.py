@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cpsched.errors import abbreviate
-from cpsched.formatting import change, from_now, many, ordinal, span, to_come
+from cpsched.formatting import (
+    format_count,
+    format_duration,
+    format_ordinal,
+    format_planned_time,
+    format_relative_time,
+    format_start_change,
+)
 from cpsched.model import reason_from
 from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
 from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalJobRecord, UnscheduledJob
@@ -67,14 +74,14 @@ def explain(view: StatusPageView, asked: str) -> JobExplanation:
             return JobExplanation(aside.id, aside.label, "aside", [[_aside(aside)]], aside)
     for bar in view.chart.bars:
         if bar.kind == "past" and wanted in (bar.label, str(bar.id)):
-            ran = f"It ran for {span(bar.end_s - bar.begin_s)} and ended {from_now(bar.end_s, view.chart.now_s)}."
+            ran = f"It ran for {format_duration(bar.end_s - bar.begin_s)} and ended {format_relative_time(bar.end_s, view.chart.now_s)}."  # noqa: E501
             return JobExplanation(bar.id, bar.label, "ended", [[ran]])
     unknown = "It is neither pending nor running, and has not ended within the past hour."
-    unknown = behind_its_array(wanted, [job.label for job in view.queue]) or unknown
+    unknown = explain_hidden_task(wanted, [job.label for job in view.queue]) or unknown
     return JobExplanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 
-def view_of_round(
+def view_from_round(
     record: RoundRecord, past: JournalJobRecord | None = None, aside: UnscheduledJob | None = None
 ) -> StatusPageView:
     """Build a view from a recorded round, with a job that has ended or is not decided on."""
@@ -83,7 +90,7 @@ def view_of_round(
     waits = record.waits
     queue = [
         QueuedJobView.model_construct(
-            id=job.id, label=record.name_of(job.id), distinct=job.request.distinct, submit_s=job.submit_s,
+            id=job.id, label=record.get_job_name(job.id), distinct=job.request.distinct, submit_s=job.submit_s,
             walltime_s=job.walltime_s, position=position, estimate_s=record.estimates[job.id],
             reason=None if job.id in record.starts else waits[job.id].reason if job.id in waits else UNKNOWN,
             behind=list(waits[job.id].behind) if job.id in waits else [],
@@ -96,7 +103,7 @@ def view_of_round(
     ]  # fmt: skip
     running = [
         RunningJobView.model_construct(
-            id=job.id, label=record.name_of(job.id), submit_s=job.submit_s, walltime_s=job.walltime_s,
+            id=job.id, label=record.get_job_name(job.id), submit_s=job.submit_s, walltime_s=job.walltime_s,
             start_s=each.start_s, expected_end_s=each.start_s + record.estimates[job.id],
             nodes=[(names[node], units) for node, units in each.placement],
         )
@@ -120,7 +127,7 @@ def view_of_round(
     return view
 
 
-def because(job: QueuedJobView, mode: str) -> str:
+def summarize_reason(job: QueuedJobView, mode: str) -> str:
     """Return in short why a job waits, or that it starts."""
     if job.reason is not None:
         return job.why
@@ -135,17 +142,19 @@ def _is_id(text: str) -> bool:
 
 def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
-    waited = span(now_s - job.submit_s)
+    waited = format_duration(now_s - job.submit_s)
     if view.status.reader:
-        place = "the only one" if len(view.queue) == 1 else f"{ordinal(job.position)} of {len(view.queue):,}"
+        place = "the only one" if len(view.queue) == 1 else f"{format_ordinal(job.position)} of {len(view.queue):,}"
         yield [f"Of your pending jobs it is {place}. It has waited for {waited}."]
     elif len(view.queue) == 1:
         yield [f"It is the only pending job, and has waited for {waited}."]
     else:
-        place = "first in the queue" if job.position == 1 else f"{ordinal(job.position)} in the queue"
-        yield [f"It is {place} of {many(len(view.queue), 'pending job')}, and has waited for {waited}."]
+        place = "first in the queue" if job.position == 1 else f"{format_ordinal(job.position)} in the queue"
+        yield [f"It is {place} of {format_count(len(view.queue), 'pending job')}, and has waited for {waited}."]
     mode = view.status.mode
-    yield [f"It {because(job, mode)}." if job.reason is None else f"Why it waits: {because(job, mode)}."]
+    yield [
+        f"It {summarize_reason(job, mode)}." if job.reason is None else f"Why it waits: {summarize_reason(job, mode)}."
+    ]
     if job.reason is None and mode == "advise":
         yield [
             "The cluster's scheduler decides: it starts the job in one of its next passes, unless it ranks other jobs "
@@ -155,15 +164,15 @@ def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     if reserved := [part.name for part in job.nodes_from if part.kind == "reservation"]:
         yield [f"It cannot use nodes that are reserved before its end: {', '.join(reserved)}."]
     if job.expected_s is not None:
-        moved = change(job.expected_s, job.first_expected_s)
+        moved = format_start_change(job.expected_s, job.first_expected_s)
         yield [
-            f"It is expected to start {to_come(job.expected_s, now_s)}"
+            f"It is expected to start {format_planned_time(job.expected_s, now_s)}"
             + (f", which is {moved} than first expected." if moved else ".")
         ]
         if job.first_expected_s is not None and job.first_expected_s < job.expected_s and not view.status.reader:
             yield [_overtaken(job, job.expected_s, view)]
     if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
-        begin, end = (to_come(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
+        begin, end = (format_planned_time(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
         yield [f"It starts between {begin} and {end} with a probability of 80 %."]
     if job.expected_s is None and job.reason:
         yield ["Its start is not known: the dispatcher has no plan for it yet."]
@@ -172,8 +181,8 @@ def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
 
 def _length(job: QueuedJobView, predictor: str) -> str:
     if job.estimate_s == job.walltime_s:
-        return f"Its time limit is {span(job.walltime_s)}, and it is expected to use all of it."
-    return f"Its time limit is {span(job.walltime_s)}; {predictor} predicts a run time of {span(job.estimate_s)}."
+        return f"Its time limit is {format_duration(job.walltime_s)}, and it is expected to use all of it."
+    return f"Its time limit is {format_duration(job.walltime_s)}; {predictor} predicts a run time of {format_duration(job.estimate_s)}."  # noqa: E501
 
 
 def _behind(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
@@ -184,7 +193,7 @@ def _behind(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
         last_s = max(runs.expected_end_s for runs in ends.values())
         words = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
         links = [PageLink(runs.label, "job", str(runs.id)) for runs in ends.values()]
-        yield [f"{words}, expected {to_come(last_s, view.status.now_s)}: ", *_listed(links), "."]
+        yield [f"{words}, expected {format_planned_time(last_s, view.status.now_s)}: ", *_listed(links), "."]
     if waiting:
         links = [PageLink(each.label, "job", str(each.id)) for each in waiting.values()]
         words = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
@@ -211,8 +220,12 @@ def _listed(links: Sequence[PageLink]) -> Iterator[str | PageLink]:
 def _running(job: RunningJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
     yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
-    yield [f"It started {from_now(job.start_s, now_s)}, after a wait of {span(job.start_s - job.submit_s)}."]
-    yield [f"It is expected to end {to_come(job.expected_end_s, now_s)}; its time limit is {span(job.walltime_s)}."]
+    yield [
+        f"It started {format_relative_time(job.start_s, now_s)}, after a wait of {format_duration(job.start_s - job.submit_s)}."  # noqa: E501
+    ]
+    yield [
+        f"It is expected to end {format_planned_time(job.expected_end_s, now_s)}; its time limit is {format_duration(job.walltime_s)}."  # noqa: E501
+    ]
 
 
 def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
@@ -223,7 +236,7 @@ def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
         if units > 1:
             yield f" ({units} parts)"
     if len(nodes) > _MOST_NODES:
-        yield f" and {many(len(nodes) - _MOST_NODES, 'more node')}"
+        yield f" and {format_count(len(nodes) - _MOST_NODES, 'more node')}"
 
 
 _UNMANAGED = "It is left to the cluster's own scheduler, because the bridge does not model its request"
@@ -241,7 +254,7 @@ def _aside(job: UnscheduledJobView) -> str:
     return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.why}."
 
 
-def behind_its_array(asked: str, labels: Collection[str]) -> str:
+def explain_hidden_task(asked: str, labels: Collection[str]) -> str:
     """Return why a pending array task is not in the observation; empty if `labels` do not explain it."""
     array, _, task = asked.partition("_")
     shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]

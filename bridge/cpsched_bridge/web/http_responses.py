@@ -19,19 +19,19 @@ HEADERS = {
 }
 
 
-def refusal(request: Request, words: str, status: int) -> Response:
+def error_response(request: Request, words: str, status: int) -> Response:
     """Return an error as text; below `/api` as JSON."""
     if request.scope["path"].startswith("/api/"):
-        return as_json(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
+        return to_json_response(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(words, status, HEADERS)
 
 
-def as_html(text: str, status: int = 200) -> Response:
+def to_html_response(text: str, status: int = 200) -> Response:
     """Return a page that is not cached."""
     return HTMLResponse(text, status, headers=HEADERS)
 
 
-def as_json(content: bytes | dict[str, Any], status: int = 200) -> Response:
+def to_json_response(content: bytes | dict[str, Any], status: int = 200) -> Response:
     """Return JSON, from bytes or from an object."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return Response(body, status, media_type="application/json", headers=HEADERS)

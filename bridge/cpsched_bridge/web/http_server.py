@@ -41,7 +41,7 @@ class _Connection(H11Protocol, LimitedConnection):
 
     @property
     @override
-    def use(self) -> tuple[bool, float]:
+    def activity(self) -> tuple[bool, float]:
         unread = self.transport.get_write_buffer_size() > 0
         return unread or self._answering(), self._since_s
 
@@ -52,7 +52,7 @@ class _Connection(H11Protocol, LimitedConnection):
     @override
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._gate.came(self)
+        self._gate.on_connect(self)
         self._within(REQUEST_S)
 
     def handle_events(self) -> None:
@@ -72,7 +72,7 @@ class _Connection(H11Protocol, LimitedConnection):
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
-        self._gate.gone(self)
+        self._gate.on_disconnect(self)
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -98,7 +98,7 @@ class _Server(uvicorn.Server):
         """Start without a socket: uvicorn would accept every connection."""
         await super().startup(sockets=[])
         (listening,) = sockets or []
-        self._gate = gate = ConnectionLimiter(listening, lambda accepted: self._let_in(gate, accepted), SAID.say)
+        self._gate = gate = ConnectionLimiter(listening, lambda accepted: self._let_in(gate, accepted), SAID.log)
 
     def _let_in(self, gate: ConnectionLimiter, accepted: socket.socket) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(gate, accepted))
@@ -113,15 +113,15 @@ class _Server(uvicorn.Server):
         try:
             await loop.connect_accepted_socket(lambda: connection, accepted)
         except OSError as error:
-            SAID.say(f"a connection was lost before it began: {error.strerror}")
+            SAID.log(f"a connection was lost before it began: {error.strerror}")
             accepted.close()
             if connection not in gate.clients:
-                gate.gone(None)
+                gate.on_disconnect(None)
 
     @override
     async def on_tick(self, counter: int) -> bool:
         """Write the collected log lines; called ten times a second."""
-        SAID.turn()
+        SAID.flush_minute()
         return await super().on_tick(counter)
 
     @override
@@ -138,7 +138,7 @@ class HttpServer:
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
-        RateLimitedHandler(SAID).take_over("uvicorn.error", "asyncio")
+        RateLimitedHandler(SAID).capture_loggers("uvicorn.error", "asyncio")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

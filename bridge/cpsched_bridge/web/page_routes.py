@@ -15,7 +15,7 @@ from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page, PageAccessControl
 from cpsched_bridge.web.estimate_routes import estimate_routes
 from cpsched_bridge.web.explain import explain
-from cpsched_bridge.web.http_responses import HEADERS, as_html, as_json, refusal
+from cpsched_bridge.web.http_responses import HEADERS, error_response, to_html_response, to_json_response
 from cpsched_bridge.web.page import gantt_chart, page_rendering, templates
 from cpsched_bridge.web.page.page_query import StatusPageQuery
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
@@ -44,10 +44,12 @@ def page_routes(
 
     def sight(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
         query = request.query_params
-        return StatusPageContext(view, StatusPageQuery.of(query), query.get("part") == "live")
+        return StatusPageContext(view, StatusPageQuery.from_query(query), query.get("part") == "live")
 
     def too_early(request: Request) -> Response:
-        return refusal(request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503)
+        return error_response(
+            request, "\n".join(["the bridge has not read the cluster yet", *why_not(request), ""]), 503
+        )
 
     def why_not(request: Request) -> Sequence[str]:
         """Return why there is no view yet; none for readers who see only their own jobs, since errors may name jobs."""
@@ -57,7 +59,7 @@ def page_routes(
         def answered(request: Request) -> Response:
             view = at(request)
             if view is None:
-                return as_html(page_rendering.not_yet("", version("cpsched"), why_not(request)))
+                return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
             tag = _tag(view, request.scope["path"], str(request.query_params))
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers={"ETag": tag, **HEADERS})
@@ -72,9 +74,11 @@ def page_routes(
     def job(request: Request) -> Response:
         view, asked = at(request), request.path_params["job"]
         if view is None:
-            return as_html(page_rendering.not_yet("../", version("cpsched"), why_not(request)))
+            return to_html_response(page_rendering.render_not_ready("../", version("cpsched"), why_not(request)))
         found = explain(view, asked)
-        return as_html(page_rendering.job(sight(request, view), found), 404 if found.state == "unknown" else 200)
+        return to_html_response(
+            page_rendering.render_job(sight(request, view), found), 404 if found.state == "unknown" else 200
+        )
 
     def api_job(request: Request) -> Response:
         view = at(request)
@@ -82,7 +86,7 @@ def page_routes(
             return too_early(request)
         found = explain(view, request.path_params["job"])
         status = 404 if found.state == "unknown" else 200
-        return as_json(api_v1.job_of(found, view.status.now_s).model_dump_json().encode(), status)
+        return to_json_response(api_v1.to_job(found, view.status.now_s).model_dump_json().encode(), status)
 
     def static(request: Request) -> Response:
         name = request.path_params["name"]
@@ -92,7 +96,7 @@ def page_routes(
         return Response(content, media_type=kind, headers=HEADERS)
 
     found: dict[str, Page] = {
-        "/": page(page_rendering.index), "/jobs": page(page_rendering.jobs), "/nodes": page(page_rendering.nodes), "/wall": page(page_rendering.wall),  # noqa: E501
+        "/": page(page_rendering.render_index), "/jobs": page(page_rendering.render_jobs), "/nodes": page(page_rendering.render_nodes), "/wall": page(page_rendering.render_wall),  # noqa: E501
         "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(outlook, at, sight, why_not),
         f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _openapi, "/api/{rest:path}": _not_in_v1,  # noqa: E501
     }  # fmt: skip
@@ -100,11 +104,11 @@ def page_routes(
 
 
 def _openapi(_: Request) -> Response:
-    return as_json(_OPENAPI)
+    return to_json_response(_OPENAPI)
 
 
 def _not_in_v1(request: Request) -> Response:
-    return refusal(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
+    return error_response(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
 
 
 def _tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
@@ -122,4 +126,4 @@ def _files() -> Mapping[str, tuple[bytes, str]]:
 
 
 _FILES = _files()
-_OPENAPI = api_v1.document()
+_OPENAPI = api_v1.build_openapi_document()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from cpsched.model import NodeSetPart, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import kind_of, text_of
+from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
 
 
 class PageModel(BaseModel):
@@ -71,12 +71,12 @@ class QueuedJobView(JobView, RequestView):
     @property
     def kind(self) -> str:
         """The kind of the reason, as in the metric cpsched_waiting_jobs; empty if the job starts now."""
-        return kind_of(self.reason) if self.reason is not None else ""
+        return classify_reason(self.reason) if self.reason is not None else ""
 
     @property
     def why(self) -> str:
         """The reason as text; empty if the job starts now."""
-        return text_of(self.reason, self.distinct) if self.reason is not None else ""
+        return format_reason(self.reason, self.distinct) if self.reason is not None else ""
 
 
 class RunningJobView(JobView, RequestView):
@@ -97,7 +97,7 @@ class UnscheduledJobView(JobView):
     @property
     def why(self) -> str:
         """The reason as text."""
-        return text_of(self.reason)
+        return format_reason(self.reason)
 
 
 class CycleView(PageModel):

@@ -21,7 +21,7 @@ from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.access_control import PageAccessControl
 from cpsched_bridge.web.http_responses import HEADERS
-from cpsched_bridge.web.page.page_alerts import stalled_alert
+from cpsched_bridge.web.page.page_alerts import make_stalled_alert
 from cpsched_bridge.web.page.view_model import StatusPageState
 from cpsched_bridge.web.page_routes import page_routes
 
@@ -43,29 +43,29 @@ class StatusApplication:
         """Record one cycle."""
         self.health(report)
         cycle = self._following.follow(report, self._around())
-        self.exporter(replace(cycle, outcomes=self.outlook.taken_outcomes()))
+        self.exporter(replace(cycle, outcomes=self.outlook.take_outcomes()))
         if self._settings.serves_page:
             self.outlook(report)
             self.board(cycle, self._following.promises)
 
-    def begins(self, words: str) -> None:
+    def on_startup_step(self, words: str) -> None:
         """Record the progress before the first cycle; empty: done."""
-        self.health.begins(words)
+        self.health.on_startup_step(words)
 
-    def app(self) -> Starlette:
+    def build_app(self) -> Starlette:
         """Return the application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
-            door = PageAccessControl.of(self._settings.page)
-            routes += page_routes(self._view, self.health.not_ready, door, self.outlook)
+            door = PageAccessControl.from_settings(self._settings.page)
+            routes += page_routes(self._view, self.health.list_unready_reasons, door, self.outlook)
         return make_app(routes)
 
     def _view(self) -> page_schema.StatusPageView | None:
         """Return the last view, with its status corrected if cycles have stalled."""
-        view, late = self.board.view(), self.health.stalled()
+        view, late = self.board.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
             return view
-        status = view.status.model_copy(update={"alarms": [stalled_alert(late), *view.status.alarms]})
+        status = view.status.model_copy(update={"alarms": [make_stalled_alert(late), *view.status.alarms]})
         return view.model_copy(update={"status": status})
 
     def _metrics(self) -> list[Route]:
@@ -78,19 +78,19 @@ class StatusApplication:
                 return PlainTextResponse(
                     "page.user_header: readers of the page have no access to metrics\n", 403, HEADERS
                 )
-            return Response(self.exporter.text(), media_type=CONTENT_TYPE)
+            return Response(self.exporter.render_metrics(), media_type=CONTENT_TYPE)
 
         async def alive(request: Request) -> Response:
-            return self._healthy(self.health.stalled(), header in request.headers if header else False)
+            return self._healthy(self.health.list_stall_reasons(), header in request.headers if header else False)
 
         async def ready(request: Request) -> Response:
-            return self._healthy(self.health.not_ready(), header in request.headers if header else False)
+            return self._healthy(self.health.list_unready_reasons(), header in request.headers if header else False)
 
         return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
 
     def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
         """Return 200, or 503 with one reason per line."""
-        lines = reasons or [f"ok: {self.health.told()}"]
+        lines = reasons or [f"ok: {self.health.describe_last_cycle()}"]
         lines = ["not ready" if reasons else "ok"] if in_short else lines
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
 

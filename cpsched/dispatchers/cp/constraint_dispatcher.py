@@ -32,7 +32,11 @@ from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import Allocation
 from cpsched.registration import FileParameter, Registration
 
-_COUNT = {"positions": model_sizes.with_positions, "nodes": model_sizes.with_intervals, "pool": model_sizes.with_pools}
+_COUNT = {
+    "positions": model_sizes.position_model_size,
+    "nodes": model_sizes.node_model_size,
+    "pool": model_sizes.pool_model_size,
+}
 _BY_EXPECTED_WAIT = ("late", "weighted-wait", "urgency")
 _PCP20 = CpDispatcherConfig()
 
@@ -105,7 +109,7 @@ class ConstraintDispatcher(Dispatcher):
             return empty_decision(snapshot, Effort(path), need)
         slots = in_priority_order(self._recipe.priority, snapshot, slots, self.expected_waits)
         problem = CpProblem(
-            facts.considering(slots),
+            facts.with_considered_jobs(slots),
             self._objective(snapshot, slots),
             rest,
             bool((facts.end_s[facts.running] <= facts.now_s).any()),
@@ -136,7 +140,9 @@ class ConstraintDispatcher(Dispatcher):
             return answer
         from cpsched.dispatchers.cp.search_control import improve  # imports the solver on first use
 
-        shown = self._recipe.priority != "none" and answer.plan is not None and problem.holds(answer.plan.start_s)
+        shown = (
+            self._recipe.priority != "none" and answer.plan is not None and problem.fits_horizon(answer.plan.start_s)
+        )
         return improve(problem, answer, self._recipe.model, self._limit, self._seed, shown)
 
     def _at_hand(self, problem: CpProblem) -> CpSolveResult:
@@ -160,7 +166,7 @@ class ConstraintDispatcher(Dispatcher):
             return decision_with_allocation(snapshot, facts, answer.plan, effort, need, fit)
         if problem.overdue:
             return decision_of_placed_plan(
-                snapshot, facts, *without_overdue(snapshot, facts, answer.plan, effort), need
+                snapshot, facts, *drop_blocked_starts(snapshot, facts, answer.plan, effort), need
             )
         return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
 
@@ -171,7 +177,7 @@ class ConstraintDispatcher(Dispatcher):
         return start_first_fitting(snapshot, facts, effort, need)
 
 
-def without_overdue(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
+def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
     """Return `plan` without starts on resources that an overdue running job still holds."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):

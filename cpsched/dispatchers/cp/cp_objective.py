@@ -104,7 +104,7 @@ def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
 def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> FloatArray:
     """Return the expected wait of each job's queue, in seconds."""
     names = [snapshot.table.jobs[slot].queue for slot in jobs.tolist()]
-    by_name = {name: waits.of(name) for name in set(names)}
+    by_name = {name: waits.expected_wait_s(name) for name in set(names)}
     return np.array([by_name[name] for name in names], np.float64)
 
 

@@ -36,7 +36,7 @@ class CpProblem:
         beside_s = facts.table.estimate_s[self.rest].sum() if len(self.rest) else 0
         return int(facts.table.estimate_s[facts.jobs].sum() + beside_s + remaining_s.sum())
 
-    def holds(self, start_s: IntArray) -> bool:
+    def fits_horizon(self, start_s: IntArray) -> bool:
         """Return whether all jobs end within the horizon, which holds unless some running job is overdue."""
         last_s = self.facts.now_s + self.horizon_s
         return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())

@@ -131,7 +131,7 @@ def solve(
     solver, status = _searched(built.model, budget)
     if status not in ("optimal", "feasible"):
         return CpSatSolution(None, np.inf, None, status, solver.wall_time)
-    start_s = left_shifted(problem, np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s)
+    start_s = left_shift(problem, np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s)
     cost = delay(objective, start_s)
     if status == "optimal":
         return CpSatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
@@ -141,7 +141,7 @@ def solve(
     return CpSatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
 
 
-def left_shifted(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
+def left_shift(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
     """Return the plan with every job as early as possible beside those that start before it; no start is later.
 
     A solver that stops early leaves gaps, and a cluster has no event at their ends.
@@ -168,7 +168,7 @@ def left_shifted(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
     return found
 
 
-def costs(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> TotalDelayObjective:
+def metric_objective(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> TotalDelayObjective:
     """Return bsld, af or awf of a whole trace as costs of delays (see `cpsched.dispatchers.cp.cp_objective`)."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":

@@ -26,7 +26,7 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
 class ConstraintModel(Protocol):
-    """Variables and constraints of one problem; `post` adds the constraints."""
+    """Variables and constraints of one problem; `post_constraints` adds the constraints."""
 
     solver: Any
     facts: CpInstance
@@ -41,16 +41,16 @@ class ConstraintModel(Protocol):
     def cost_s(self) -> float:
         """Expected time to build and propagate once, in seconds."""
 
-    def post(self) -> None:
+    def post_constraints(self) -> None:
         """Post the constraints."""
 
-    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables of the places of job `j`, and their values in `plan`."""
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """Return a decision builder."""
 
-    def read(self, search: Any) -> CpPlan:
+    def read_plan(self, search: Any) -> CpPlan:
         """Return the plan of the solver's present solution."""
 
 
@@ -63,7 +63,7 @@ class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
 
     def Apply(self, _: Any) -> None:  # noqa: N802
         """Post the start."""
-        self._search.open(self._j, self._tau)
+        self._search.schedule_start(self._j, self._tau)
 
     def Refute(self, _: Any) -> None:  # noqa: N802
         """Postpone."""
@@ -90,7 +90,8 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
     """The decision builder; `plan` holds the leaf of the present solution.
 
     `rank` orders the jobs that can start first (by job, smallest first; in the papers by priority). This class decides
-    starts; a model with places overrides `parts`. Without a plan the leaf is empty at first. Without ranks, jobs keep
+    starts; a model with places overrides `next_placement_decision`. Without a plan the leaf is empty at first. Without
+    ranks, jobs keep
     their order.
     """
 
@@ -109,7 +110,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
     def Next(self, solver: Any) -> Any:  # noqa: N802
         """Return the next decision, None if every job is placed."""
         del self._trail[self._depth.Min() :]
-        if self._trail and (decision := self.parts(self._trail[-1])) is not None:
+        if self._trail and (decision := self.next_placement_decision(self._trail[-1])) is not None:
             return self._keep(decision)
         return self._next_start()
 
@@ -121,7 +122,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         facts, placed, start = self._model.facts, self._placed(), self._model.start
         while True:
             earliest_s = np.array([s.Min() for s in start], np.int64) + facts.now_s
-            j, postponed_s = self.first(placed, earliest_s)
+            j, postponed_s = self.first_startable_job(placed, earliest_s)
             late = np.flatnonzero(postponed_s >= 0)
             if j < 0 and len(late) == 0:
                 return None
@@ -134,7 +135,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
                 self._model.solver.Fail()
             self._postpone_all(late.tolist(), at.tolist())
 
-    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+    def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         """Return the first job that can start (-1: none), and by job its postponed start (-1: none).
 
         Here no job is postponed: the solver checks whether it fits.
@@ -159,7 +160,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         self._step.j, self._step.done = j, done
         return self._step
 
-    def parts(self, j: int) -> Any:
+    def next_placement_decision(self, j: int) -> Any:
         """Return the next decision on the places of job `j`, None if it has them all."""
         return None
 
@@ -183,7 +184,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         least = self._model.solver.Min([(start[j] - moment).Var() for j, moment in zip(jobs, at, strict=True)])
         least.SetMin(0)
 
-    def open(self, j: int, tau: int) -> None:
+    def schedule_start(self, j: int, tau: int) -> None:
         """Post start `tau` of job `j`; its parts follow."""
         depth = len(self._trail)
         self._trail.append(j)
@@ -196,7 +197,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         """Post that job `j` starts at `chance` or later."""
         self._model.start[j].SetMin(chance)
 
-    def at_once(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
+    def assign_all_decision(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
         """Return one decision for all places of a job, offered once; None if they are assigned."""
         if all(variable.Bound() for variable in undecided):
             return None
@@ -221,12 +222,16 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
         self._variables = variables
 
     @override
-    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+    def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         return self.first_with_room(placed, earliest_s)
 
     @override
-    def parts(self, j: int) -> Any:
-        return self._next_part(j) if self._complete else self.at_once(*values_of(self._variables, self.plan, j))
+    def next_placement_decision(self, j: int) -> Any:
+        return (
+            self._next_part(j)
+            if self._complete
+            else self.assign_all_decision(*values_of(self._variables, self.plan, j))
+        )
 
     def _next_part(self, j: int) -> Any:
         """Return a decision on the first part of job `j` without a place; None if all have one."""

@@ -9,18 +9,18 @@ from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import EXCLUSIVE, IntArray
 
 
-def with_positions(facts: CpInstance) -> int:
+def position_model_size(facts: CpInstance) -> int:
     """Return the number for PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
     return len(facts.jobs) + int(facts.table.units[facts.jobs].sum()) * int(facts.machine.capacity.shape[1])
 
 
-def with_intervals(facts: CpInstance) -> int:
+def node_model_size(facts: CpInstance) -> int:
     """Return the number for PCP'19: |Q| + the sum over jobs and nodes of p[i,n] (pcp20 section 2.2)."""
     slots = facts.jobs.tolist()
     return len(slots) + sum(int(intervals_on(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
 
 
-def with_pools(facts: CpInstance) -> int:
+def pool_model_size(facts: CpInstance) -> int:
     """Return the number for HCP: one start per job."""
     return len(facts.jobs)
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import AssignLargestDecision, ScheduleOrPostponeBuilder
-from cpsched.dispatchers.cp.model_sizes import intervals_on, with_intervals
+from cpsched.dispatchers.cp.model_sizes import intervals_on, node_model_size
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
 from cpsched.kernels.cp.startable_jobs import room_when_empty
@@ -57,14 +57,14 @@ class NodeAllocationModel:
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return the expected build time in seconds."""
-        return _INTERVAL_S * with_intervals(problem.facts)
+        return _INTERVAL_S * node_model_size(problem.facts)
 
     @property
     def cost_s(self) -> float:
         """The exact cost in seconds."""
         return _INTERVAL_S * sum(map(len, self.units))
 
-    def post(self) -> None:
+    def post_constraints(self) -> None:
         """Post alternatives and cumulatives."""
         for j in range(len(self.tasks)):
             self._alternative(j)
@@ -114,7 +114,7 @@ class NodeAllocationModel:
         columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the presence variables of job `j`, and their values in `plan`."""
         first = int(plan.first[j])
         left: dict[int, int] = {}
@@ -135,7 +135,7 @@ class NodeAllocationModel:
         places = solver.Phase(present, solver.CHOOSE_FIRST_UNBOUND, solver.ASSIGN_MAX_VALUE)
         return solver.Compose([starts, places])
 
-    def read(self, search: Any) -> CpPlan:
+    def read_plan(self, search: Any) -> CpPlan:
         """Return the plan of the solver's present solution."""
         facts, table, machine = self.facts, self.facts.table, self.facts.machine
         plan = empty_plan(facts)
@@ -162,14 +162,18 @@ class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
         self._nodes = model
 
     @override
-    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+    def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         """Find the next job by the dive's kernel, or by the solver in the complete form."""
-        return super().first(placed, earliest_s) if self._complete else self.first_with_room(placed, earliest_s)
+        return (
+            super().first_startable_job(placed, earliest_s)
+            if self._complete
+            else self.first_with_room(placed, earliest_s)
+        )
 
     @override
-    def parts(self, j: int) -> Any:
+    def next_placement_decision(self, j: int) -> Any:
         if not self._complete:
-            return self.at_once(*self._nodes.leaf(self.plan, j))
+            return self.assign_all_decision(*self._nodes.leaf_assignment(self.plan, j))
         undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())
         variable = next(undecided, None)
         return AssignLargestDecision(variable, 1) if variable is not None else None

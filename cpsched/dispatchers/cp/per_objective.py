@@ -84,7 +84,7 @@ class PerObjectiveDispatcher(Dispatcher):
         objective = self._objective(snapshot, slots)
         order = _densest_first(snapshot, slots, objective)
         slots, objective = slots[order], _reordered(objective, order)
-        problem = CpProblem(facts.considering(slots), objective, slots[:0], False)
+        problem = CpProblem(facts.with_considered_jobs(slots), objective, slots[:0], False)
         answer = self._answer(snapshot, problem)
         if answer.plan is None:
             return self._by_list(snapshot, answer, len(slots), need)

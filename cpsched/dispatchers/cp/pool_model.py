@@ -23,12 +23,12 @@ class CumulativeModel:
     def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan | None) -> None:
         facts = problem.facts
         self.solver, self.facts, self.horizon_s = solver, facts, problem.horizon_s
-        self._problem, self._pools = problem, self.relaxed(problem)
+        self._problem, self._pools = problem, self.build_relaxation(problem)
         self._durations = facts.table.estimate_s[facts.jobs].tolist()
         self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
 
     @staticmethod
-    def relaxed(problem: CpProblem) -> CumulativeRelaxation:
+    def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
         """Return the pools that can run short: free amounts over time, and the demand of each job."""
         return pool_relaxation(problem)
 
@@ -43,26 +43,26 @@ class CumulativeModel:
         tasks = len(self._pools.demand) + len(self._pools.moment_s)
         return TASK_S * int(self._pools.demand.shape[1]) * tasks
 
-    def post(self) -> None:
+    def post_constraints(self) -> None:
         """Post a cumulative for each pool that can run short."""
         solver, tasks = self.solver, self.tasks()
         for slot in self._problem.rest.tolist():
             duration_s = int(self.facts.table.estimate_s[slot])
             tasks.append(solver.FixedInterval(self.horizon_s - duration_s, duration_s, ""))
         for k in range(self._pools.demand.shape[1]):
-            self.keep_within(k, tasks)
+            self.post_pool_cumulative(k, tasks)
 
     def tasks(self) -> list[Any]:
         """Return the considered jobs as intervals."""
         pairs = zip(self.start, self._durations, strict=True)
         return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
 
-    def keep_within(self, k: int, tasks: Sequence[Any]) -> None:
+    def post_pool_cumulative(self, k: int, tasks: Sequence[Any]) -> None:
         """Limit the jobs to what is free of pool `k`. Running jobs are fixed tasks, merged by end."""
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
-    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return nothing: jobs have no places."""
         return [], []
 
@@ -70,6 +70,6 @@ class CumulativeModel:
         """Return the search that starts or postpones; without ranks in priority order."""
         return ScheduleOrPostponeBuilder(self, plan, rank, complete)
 
-    def read(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
+    def read_plan(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
         """Return the plan of the solution of `search`."""
         return search.plan

@@ -62,11 +62,11 @@ class PositionAllocationModel:
             total_s += boxes * boxes * _PAIR_S + (self._parts * _climbing_s(found) if found is not None else 0.0)
         return total_s
 
-    def post(self) -> None:
+    def post_constraints(self) -> None:
         """Post all constraints."""
         position_constraints.post(self.variables, self._held, self._stairs)
 
-    def leaf(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 
@@ -74,7 +74,7 @@ class PositionAllocationModel:
         """Return the guided search."""
         return PositionDecisionBuilder(self, self.variables, plan, rank, complete)
 
-    def read(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
+    def read_plan(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
         """Return the plan of the solver's present solution."""
         return search.plan
 

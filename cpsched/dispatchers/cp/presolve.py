@@ -93,7 +93,7 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveRe
 def pool_relaxation(problem: CpProblem) -> CumulativeRelaxation:
     """Return the relaxation to pools. Jobs fixed at the end of the horizon follow the considered jobs."""
     facts = problem.facts
-    return relax(facts.considering(np.concatenate((facts.jobs, problem.rest))), False)
+    return relax(facts.with_considered_jobs(np.concatenate((facts.jobs, problem.rest))), False)
 
 
 def is_infeasible(problem: CpProblem) -> bool:

@@ -52,21 +52,21 @@ def improve(
     if model_name == "positions" and all_alike(problem.facts):
         model_name = "slots"
     make = MODELS[model_name]
-    same = interchangeable(problem.facts, problem.objective) if problem.in_order else []
+    same = find_symmetric_jobs(problem.facts, problem.objective) if problem.in_order else []
     if same and answer.plan is not None and guided:
-        answer = dataclasses.replace(answer, plan=in_order(answer.plan, same))
+        answer = dataclasses.replace(answer, plan=sort_symmetric_starts(answer.plan, same))
     too_large = (
         dataclasses.replace(answer, path="dive", status="unverified") if guided else CpSolveResult(None, "late", False)
     )
-    if not limit.covers(make.least_cost_s(problem, answer.plan)):
+    if not limit.is_within_limit(make.least_cost_s(problem, answer.plan)):
         return too_large
     solver = pywrapcp.Solver("cpsched", _parameters(model_name))
     model: ConstraintModel = make(solver, problem, answer.plan)
-    if not limit.covers(model.cost_s):
+    if not limit.is_within_limit(model.cost_s):
         return too_large
     run = RestartSearch(model, problem, answer.plan if guided else None, same)
     if not run.budget(limit).crossed:
-        model.post()
+        model.post_constraints()
         run.restart(limit, np.random.default_rng(seed))
     found = run.plan
     optimal = run.status == "optimal" and found is not None
@@ -110,7 +110,7 @@ class RemainingSearchBudget:
     def __init__(self, solver: Any, limit: SearchLimit, doubled: int, reserve: int, least: int = 0) -> None:
         # The solver keeps this callback alive in C++, where the garbage collector cannot see the cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
-        self._until = min(limit.total - reserve, self._spent() + max(least, limit.first << doubled))
+        self._until = min(limit.total_budget - reserve, self._spent() + max(least, limit.first_budget << doubled))
         self.crossed = False
         self()
 
@@ -189,7 +189,7 @@ class RestartSearch:
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
         for j, start in enumerate(self._model.start):
-            variables, values = self._model.leaf(plan, j)
+            variables, values = self._model.leaf_assignment(plan, j)
             for variable, value in zip([start, *variables], [int(plan.start_s[j]) - now_s, *values], strict=True):
                 leaf.Add(variable)
                 leaf.SetValue(variable, value)
@@ -229,14 +229,14 @@ class RestartSearch:
         solver.NewSearch(solver.Compose(steps), [solver.Minimize(self._cost, 1), solver.CustomLimit(budget)])
         before = self._best
         while solver.NextSolution():
-            self._best, self.plan, self.status = self._cost.Value(), self._model.read(search).copy(), "feasible"
+            self._best, self.plan, self.status = self._cost.Value(), self._model.read_plan(search).copy(), "feasible"
             self.best_s = solver.WallTime() / 1000
             self.first_s = self.first_s or self.best_s
         solver.EndSearch()
         return self._best != before
 
 
-def interchangeable(facts: CpInstance, objective: TotalDelayObjective) -> list[IntArray]:
+def find_symmetric_jobs(facts: CpInstance, objective: TotalDelayObjective) -> list[IntArray]:
     """Return groups of interchangeable considered jobs as ascending positions.
 
     Jobs of equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
@@ -249,7 +249,7 @@ def interchangeable(facts: CpInstance, objective: TotalDelayObjective) -> list[I
     return [np.flatnonzero(kind_of.reshape(-1) == kind) for kind in np.flatnonzero(count > 1)]
 
 
-def in_order(plan: CpPlan, alike: list[IntArray]) -> CpPlan:
+def sort_symmetric_starts(plan: CpPlan, alike: list[IntArray]) -> CpPlan:
     """Return the plan with the jobs of each group starting in the order in which they are considered."""
     found = plan.copy()
     for group in alike:

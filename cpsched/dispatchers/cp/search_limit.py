@@ -35,7 +35,7 @@ class SearchLimit:
         require(self.model_s >= 0, "model_s", self.model_s, "must not be negative")
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
-    def covers(self, cost_s: float) -> bool:
+    def is_within_limit(self, cost_s: float) -> bool:
         """Return whether to build a model that takes `cost_s` seconds to build and propagate.
 
         Releasing it takes as long again.
@@ -43,11 +43,11 @@ class SearchLimit:
         return cost_s <= self.model_s and (self.effort is not None or 2 * cost_s <= self.total_s)
 
     @property
-    def total(self) -> int:
+    def total_budget(self) -> int:
         """Total limit in branches or milliseconds."""
         return self.effort if self.effort is not None else int(self.total_s * 1000)
 
     @property
-    def first(self) -> int:
+    def first_budget(self) -> int:
         """Limit of the first search in branches or milliseconds."""
         return max(1, self.effort // _SHARES) if self.effort is not None else max(1, int(self.first_s * 1000))

@@ -43,7 +43,7 @@ class IdenticalUnitsModel(CumulativeModel):
     """The model by slots, which form a pool."""
 
     @staticmethod
-    def relaxed(problem: CpProblem) -> CumulativeRelaxation:
+    def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
         """Return the capacities that can run short. The slots come first and imply the others."""
         return relax(problem.facts, True)
 
@@ -52,10 +52,10 @@ class IdenticalUnitsModel(CumulativeModel):
         """Expected time to build and propagate once, in seconds."""
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
-    def post(self) -> None:
+    def post_constraints(self) -> None:
         """Limit the running units to the free slots. Post nothing if all units find a slot now."""
         if self._pools.demand.shape[1] > 0:
-            self.keep_within(0, self.tasks())
+            self.post_pool_cumulative(0, self.tasks())
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
         """Return the search; a job that starts takes the first free slots."""
@@ -68,5 +68,5 @@ class IdenticalUnitsBuilder(ScheduleOrPostponeBuilder):
     """
 
     @override
-    def first(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
+    def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         return self.first_with_room(placed, earliest_s)

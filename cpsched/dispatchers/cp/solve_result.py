@@ -85,7 +85,7 @@ def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, n
     able = startable(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)
-    facts = facts.considering(able)
+    facts = facts.with_considered_jobs(able)
     return decision_of_placed_plan(
         snapshot, facts, cp_problem.first_leaf(facts), replace(effort, path=f"{effort.path}-alone"), need
     )

@@ -14,14 +14,14 @@ from cpsched.dispatchers.lookahead.run_history import RunAndWaitHistory
 from cpsched.errors import require
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.order_search import ALL_START, NONE_START, exported_order, look_ahead, restore_order
-from cpsched.kernels.scheduling_state import SchedulingState, planned, starts_of
+from cpsched.kernels.scheduling_state import SchedulingState, copy_planned_starts, copy_starts
 from cpsched.kernels.search_state import POOL_JOBS, OrderSearchSettings, new_search
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
 from cpsched.planning import ARRIVAL_ORDER, scheduling_state_of
 from cpsched.registration import Registration
-from cpsched.site.priority_weights import FloatArray, queue_factors
+from cpsched.site.priority_weights import FloatArray, site_priority_multipliers
 from cpsched.wait_reasons import wait_reasons_of
 
 COST_TOLERANCE: FloatArray = np.zeros(0)
@@ -90,7 +90,7 @@ class Lookahead(Dispatcher):
         overdue_s = int(min(overdue_h, 1e9) * 3600)
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
-        self._objective, decodes = row.compiled(), row.effort if effort is None else effort
+        self._objective, decodes = row.to_price_parameters(), row.effort if effort is None else effort
         self._search = new_search(
             OrderSearchSettings(
                 decodes, work, horizon, covered, overdue_s, seed,
@@ -114,7 +114,7 @@ class Lookahead(Dispatcher):
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
             return Decision(NO_STARTS, Effort("empty-queue"), ARRIVAL_ORDER if whole else None)
-        planned_on, slots = by_walltime(snapshot) if self._by_walltime else (snapshot, None)
+        planned_on, slots = with_walltime_estimates(snapshot) if self._by_walltime else (snapshot, None)
         site = scheduling_state_of(planned_on)
         self._meet(planned_on)
         self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
@@ -123,12 +123,12 @@ class Lookahead(Dispatcher):
             expected = self._follow(self._history, planned_on, site, expected)
         inputs = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
         outcome = self._look_ahead(site, self._search, self._objective, inputs)
-        starts = Starts(*starts_of(site.draft), True) if site.draft.started else NO_STARTS
-        starts = starts if slots is None else named_by(starts, slots)
+        starts = Starts(*copy_starts(site.draft), True) if site.draft.started else NO_STARTS
+        starts = starts if slots is None else map_slots(starts, slots)
         cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=int(self._search.counts.decoded))
         if not whole:
             return Decision(starts, cost)
-        plan_s = planned(site.draft, len(queue))
+        plan_s = copy_planned_starts(site.draft, len(queue))
         self._promise(snapshot, plan_s)
         return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
@@ -188,7 +188,7 @@ class Lookahead(Dispatcher):
             return COST_TOLERANCE
         table, queue = snapshot.table, snapshot.queue
         own = self._row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s)
-        return queue_factors(snapshot, self._site_weight, own)
+        return site_priority_multipliers(snapshot, self._site_weight, own)
 
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
         """Store the first planned starts, and drop those of jobs that start or are gone."""
@@ -230,7 +230,7 @@ LISTED = (
 )
 
 
-def by_walltime(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
+def with_walltime_estimates(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
     """Return the snapshot with walltimes as estimates, and its slots in the table of the given one.
 
     Running jobs are expected to end at their walltimes, or one second from now if that has passed.
@@ -257,6 +257,6 @@ def by_walltime(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
     return found, slots
 
 
-def named_by(starts: Starts, slots: IntArray) -> Starts:
+def map_slots(starts: Starts, slots: IntArray) -> Starts:
     """Return the starts with each slot replaced by `slots[slot]`."""
     return Starts(slots[starts.slots], starts.offsets, starts.nodes, starts.units, True)

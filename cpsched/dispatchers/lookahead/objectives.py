@@ -89,7 +89,7 @@ class WaitCostObjective:
         found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
         return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
 
-    def compiled(self) -> WaitCostParameters:
+    def to_price_parameters(self) -> WaitCostParameters:
         """Return the row as the kernels read it."""
         return WaitCostParameters(
             **{name: getattr(self, name) for name in fields_of(WaitCostParameters)} | {"bounded": int(self.bounded)}

@@ -66,7 +66,7 @@ class RunAndWaitHistory:
     def expected_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
         """Return the expected run times of the jobs of `slots` in seconds, at least 1."""
         if not len(self._share):
-            self._share = np.array([self.shares.of(user) for user in self._index])
+            self._share = np.array([self.shares.mean_run_share(user) for user in self._index])
         found: FloatArray = np.maximum(1.0, self._share[self._user[slots]] * snapshot.table.walltime_s[slots])
         return found
 

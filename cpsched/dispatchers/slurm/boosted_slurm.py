@@ -30,7 +30,7 @@ class PriorityBoostTable:
         self._by_id: dict[int, tuple[int, int]] = {}
         """The same by job id, if the slots belong to another table."""
 
-    def give(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
+    def assign_boosts(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
         """Order the jobs of the slots in `order` within each tier, with the fewest added points.
 
         No job loses points. A job that must precede one of higher priority gets the difference.
@@ -49,15 +49,15 @@ class PriorityBoostTable:
         total = table.priority[queue] + self._points[queue]
         return np.lexsort((self._rank[queue], -total, -table.tier[queue])).astype(np.int64)
 
-    def told(self) -> dict[str, list[int]]:
-        """Return points and rank by job id as text, the input of `recall`."""
+    def to_json(self) -> dict[str, list[int]]:
+        """Return points and rank by job id as text, the input of `restore_json`."""
         if self._jobs is not None:
             jobs: Any = self._jobs
             named = zip(self._slots.tolist(), self._points[self._slots].tolist(), strict=True)
             self._by_id = {jobs[slot].id: (points, rank) for rank, (slot, points) in enumerate(named)}
         return {str(id): list(row) for id, row in self._by_id.items()}
 
-    def recall(self, told: Mapping[str, Any]) -> None:
+    def restore_json(self, told: Mapping[str, Any]) -> None:
         """Replace the state by an earlier state."""
         self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in told.items()}
 
@@ -70,7 +70,7 @@ class PriorityBoostTable:
             self._points = np.append(self._points, np.zeros(more, np.int64))
             self._rank = np.append(self._rank, np.full(more, LAST))
             return
-        self.told()
+        self.to_json()
         known = [self._by_id.get(job.id, (0, LAST)) for job in table.jobs]
         columns = np.array(known, np.int64).reshape(len(known), 2)
         self._jobs, self._points, self._rank = table.jobs, columns[:, 0].copy(), columns[:, 1].copy()
@@ -129,12 +129,12 @@ class BoostedSlurmDispatcher(Dispatcher):
         clock = [self._due_s, self._advised_s]
         twin, adviser = self.twin.memory(), self.adviser.memory()
         return {
-            "points": self._points.told(), "seen": list(self._seen), "clock": clock, "twin": twin, "adviser": adviser
+            "points": self._points.to_json(), "seen": list(self._seen), "clock": clock, "twin": twin, "adviser": adviser
         }  # fmt: skip
 
     @override
     def recall(self, memory: Mapping[str, Any]) -> None:
-        self._points.recall(memory["points"])
+        self._points.restore_json(memory["points"])
         self._seen = tuple(memory["seen"])
         self._due_s, self._advised_s = memory["clock"]
         self.twin.recall(memory["twin"])
@@ -176,7 +176,7 @@ class BoostedSlurmDispatcher(Dispatcher):
             raise InvalidValue("adviser", type(self.adviser).__name__, "must return planned starts")
         table, queue = snapshot.table, snapshot.queue
         order = queue[np.lexsort((before.argsort(), plan_s))]
-        self._points.give(table, order, table.tier[order], table.priority[order])
+        self._points.assign_boosts(table, order, table.tier[order], table.priority[order])
         if not np.array_equal(before, self._points.order_of(snapshot)):
             self._advised_s = snapshot.now_s
         self._due_s = NEVER if self._every_s else -NEVER

@@ -125,7 +125,7 @@ class SchedulingPassResults(NamedTuple):
     backfill_cut: bool
 
 
-def after_passes(made: DueSchedulingPasses, came: SchedulingPassResults) -> SchedulingPassHistory:
+def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> SchedulingPassHistory:
     """Return the schedule after the passes of an instant."""
     agenda = made.after
     by_main = came.started - came.backfilled

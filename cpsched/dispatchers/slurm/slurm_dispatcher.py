@@ -14,13 +14,13 @@ from cpsched.dispatchers.slurm.pass_schedule import (
     QueueAgeSummary,
     SchedulingPassHistory,
     SchedulingPassResults,
-    after_passes,
+    advance_schedule,
     due_passes,
     next_pass_s,
 )
 from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters, parameters_of_config, parse_parameters
 from cpsched.errors import require
-from cpsched.kernels.scheduling_state import empty_column, planned, starts_of
+from cpsched.kernels.scheduling_state import copy_planned_starts, copy_starts, empty_column
 from cpsched.kernels.slurm_passes import (
     NO_PASS,
     BackfillCounters,
@@ -97,16 +97,16 @@ class SlurmDispatcher(Dispatcher):
         made = due_passes(agenda, rules, seen)
         idle = made.main == NO_PASS and not made.backfill and not whole
         came = SchedulingPassResults(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole, order)
-        self._before, self._agenda = agenda, after_passes(made, came)
+        self._before, self._agenda = agenda, advance_schedule(made, came)
         again_s = next_pass_s(self._agenda, rules, came.waiting)
         if idle:
             return Decision(NO_STARTS, effort(NOTHING_DUE, 0), again_s=again_s)
         draft = self._site.draft
-        starts = Starts(*starts_of(draft), True) if came.started else NO_STARTS
+        starts = Starts(*copy_starts(draft), True) if came.started else NO_STARTS
         cost = passes_effort(came.started, n)
         if not whole:
             return Decision(starts, cost, again_s=again_s)
-        plan_s = planned(draft, n)
+        plan_s = copy_planned_starts(draft, n)
         waits = wait_reasons_of(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
         return Decision(starts, cost, plan_s, waits, again_s)
 
@@ -120,7 +120,7 @@ class SlurmDispatcher(Dispatcher):
         passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
         self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
         self._site = scheduling_state_of(snapshot)
-        owners = self._owners.of(snapshot.cluster, snapshot.table)
+        owners = self._owners.find_owners(snapshot.cluster, snapshot.table)
         started = plan_as_slurm(self._site, self._rules, owners, passes, order)
         waiting = len(snapshot.queue) - started
         return SchedulingPassResults(
@@ -168,7 +168,7 @@ class JobOwnerCache:
         self._known = 0
         self._owners = JobOwnerColumns(1, *(empty_column() for _ in range(5)))
 
-    def of(self, cluster: Cluster, table: JobTable) -> JobOwnerColumns:
+    def find_owners(self, cluster: Cluster, table: JobTable) -> JobOwnerColumns:
         """Return the owners of all jobs of `table`."""
         if table.jobs is not self._jobs or len(table.jobs) != self._known:
             self._jobs, self._known = table.jobs, len(table.jobs)

@@ -26,7 +26,7 @@ class CpInstance(Handle):
     place_units: FixedColumn
     """Units of all placements, see `JobTable.place_at`."""
 
-    def considering(self, jobs: IntArray) -> CpInstance:
+    def with_considered_jobs(self, jobs: IntArray) -> CpInstance:
         """The same instant with `jobs` (slots in priority order) considered."""
         placements = self.place_node, self.place_units
         return CpInstance(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)

@@ -141,7 +141,9 @@ def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn,
 
 
 @kernel
-def without_places(facts: CpInstance, moment: PlanInstantState, rooms: bool) -> tuple[IntArray, IntArray, IntArray]:
+def build_relaxation_columns(
+    facts: CpInstance, moment: PlanInstantState, rooms: bool
+) -> tuple[IntArray, IntArray, IntArray]:
     """The columns of a `CumulativeRelaxation`, without capacities that cannot run short.
 
     Without `rooms` the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
@@ -205,5 +207,5 @@ def next_room(
 
 
 def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
-    """The relaxation of a round, see `without_places`."""
-    return CumulativeRelaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
+    """The relaxation of a round, see `build_relaxation_columns`."""
+    return CumulativeRelaxation(*build_relaxation_columns(facts, moment_of(facts.machine.capacity), rooms))

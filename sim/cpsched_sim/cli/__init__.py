@@ -14,6 +14,6 @@ from cpsched_sim.cli import (  # noqa: F401, I001  # in the order of the help
     workload_command,
     system_command,
 )
-from cpsched_sim.cli.simulator_app import app, look_here_too
+from cpsched_sim.cli.simulator_app import app, add_current_directory
 
-__all__ = ["app", "look_here_too"]
+__all__ = ["add_current_directory", "app"]

@@ -18,7 +18,7 @@ from cpsched_sim.cli.options import (
     Predictors,
     TracePartOptions,
     grouped,
-    names_of,
+    parse_names,
 )
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message, run_all_steps
@@ -57,7 +57,7 @@ def accuracy(
     from cpsched_sim.terminal_tables import ACCURACY, CALIBRATION, print_figures
     from cpsched_sim.workloads.load import load_jobs
 
-    chosen, dialect, between = names_of("--predictor", predictors), part.dialect(), part.between()
+    chosen, dialect, between = parse_names("--predictor", predictors), part.to_dialect(), part.to_date_range()
     if out is not None:
         check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
     with watched(running.decide_timeout) as patient:
@@ -111,13 +111,13 @@ def accuracy_start_times(
     from cpsched_sim import start_time_accuracy as of_starts
     from cpsched_sim.predictor_accuracy import write_figures
     from cpsched_sim.result_files import check_new
-    from cpsched_sim.simulation import identity
+    from cpsched_sim.simulation import replay_identity
     from cpsched_sim.terminal_tables import INTERVALS, PROMISES, print_figures
 
     file = "intervals.csv" if intervals else "promises.csv"
-    search, settings, found = options.search(), options.settings(), []
+    search, settings, found = options.search_settings(), options.settings(), []
     with watched(running.decide_timeout) as patient:
-        chosen = comparison.combinations(names_of("--dispatcher", dispatchers), [predictor], settings, search)
+        chosen = comparison.make_combinations(parse_names("--dispatcher", dispatchers), [predictor], settings, search)
         if out is not None:
             check_new(out / file)
         workload = part.load(patient.reset)
@@ -134,6 +134,6 @@ def accuracy_start_times(
     title = f"{workload.name} on {workload.system}, {predictor}: {title}"
     labels, columns = ("dispatcher", "expected" if intervals else "promised"), INTERVALS if intervals else PROMISES
     show = partial(echo_json, rows) if running.as_json else partial(print_figures, title, labels, rows, columns)
-    made_of = {"combinations": [identity(setup, workload) for setup, _ in chosen]}
+    made_of = {"combinations": [replay_identity(setup, workload) for setup, _ in chosen]}
     write = [partial(write_figures, out / file, ("dispatcher", "horizon"), rows, kind, made_of)] if out else []
     run_all_steps(show, *write)

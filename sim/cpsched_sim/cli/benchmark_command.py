@@ -58,12 +58,12 @@ def benchmark(
 
     from cpsched.errors import require
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.study.benchmark_suite import TABLE, adopt, suite, table
+    from cpsched_sim.study.benchmark_suite import TABLE, import_results, make_suite, render_table
     from cpsched_sim.study.campaign import campaign_of
     from cpsched_sim.study.result_store import StudyResultStore
 
     require(not only or bool(dispatcher), "--only", "nothing", "requires --dispatcher")
-    words, store = suite(dispatcher or (), training, quick, only), StudyResultStore(out)
+    words, store = make_suite(dispatcher or (), training, quick, only), StudyResultStore(out)
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
         campaign = campaign_of(words)
     for note in campaign.notes:
@@ -74,7 +74,7 @@ def benchmark(
 
     def take_over() -> None:
         if results is not None:
-            taken, others = adopt(campaign, store, results)
+            taken, others = import_results(campaign, store, results)
             print_message(
                 "note",
                 f"{taken} results taken from {results}; {others} skipped: made by other code, traces or dispatchers",
@@ -82,6 +82,6 @@ def benchmark(
 
     content = yaml.safe_dump(words, sort_keys=False).encode()
     rows = run_campaign(campaign, store, content, running, on, retry, take_over).rows()
-    text = table(words["report"]["metrics"], rows)
+    text = render_table(words["report"]["metrics"], rows)
     write_atomically(out / TABLE, text.encode())
     print_study(rows, out, running.as_json, lambda: text)

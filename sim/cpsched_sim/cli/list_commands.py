@@ -39,7 +39,7 @@ def _list(title: str, known: Registry[Any], as_json: bool) -> None:
     from cpsched_sim.terminal_tables import print_list
 
     rows = []
-    for found in known.all():
+    for found in known.iterate_registrations():
         if isinstance(found, BrokenPlugin):
             print_message("error", found.error)
             continue
@@ -72,7 +72,7 @@ def metrics(as_json: AsJson = False) -> None:
     from cpsched_sim.terminal_tables import print_metrics
 
     rows = []
-    for found in known_metrics().all():
+    for found in known_metrics().iterate_registrations():
         if isinstance(found, BrokenPlugin):
             print_message("error", found.error)
             continue

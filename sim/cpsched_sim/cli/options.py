@@ -139,7 +139,7 @@ class TraceFormatOptions:
         typer.Option("--arrival", help="Accounting data: whether jobs arrive at eligibility or at submission."),
     ] = "eligible"
 
-    def dialect(self) -> TraceDialect:
+    def to_dialect(self) -> TraceDialect:
         """Return the options of an accounting file. Raise `InvalidValue`."""
         from cpsched_sim.traces.trace_dialect import TraceDialect
 
@@ -164,7 +164,12 @@ class WorkloadOptions(TraceFormatOptions):
         from cpsched_sim.workloads.load import load
 
         return load(
-            self.trace, self.system, lenient=self.lenient, progress=progress, format=self.format, dialect=self.dialect()
+            self.trace,
+            self.system,
+            lenient=self.lenient,
+            progress=progress,
+            format=self.format,
+            dialect=self.to_dialect(),
         )
 
 
@@ -186,7 +191,7 @@ class TracePartOptions(WorkloadOptions):
         typer.Option("--to", metavar="DATE", help="End of arrivals to replay: a date, or +30d after the begin."),
     ] = None
 
-    def between(self) -> DateRange:
+    def to_date_range(self) -> DateRange:
         """Return the selected part of the trace."""
         from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
 
@@ -198,7 +203,7 @@ class TracePartOptions(WorkloadOptions):
 
         return load(
             self.trace, self.system, lenient=self.lenient, max_jobs=self.max_jobs, progress=progress,
-            format=self.format, dialect=self.dialect(), between=self.between(),
+            format=self.format, dialect=self.to_dialect(), between=self.to_date_range(),
         )  # fmt: skip
 
 
@@ -225,7 +230,7 @@ class PolicySettingOptions:
             found[name] = value
         return found
 
-    def search(self) -> dict[str, str]:
+    def search_settings(self) -> dict[str, str]:
         """Return the settings of dispatchers with a search. Raise `InvalidValue`."""
         from cpsched.errors import require
 
@@ -257,7 +262,7 @@ class ReplayOptions(PolicySettingOptions):
     ] = None
     policy: PolicyPath = None
 
-    def search(self) -> dict[str, str]:
+    def search_settings(self) -> dict[str, str]:
         """Return the settings of dispatchers with a search. Raise `InvalidValue`."""
         from cpsched.errors import require
 
@@ -269,9 +274,9 @@ class ReplayOptions(PolicySettingOptions):
             "must not be set together: use one of them",
         )
         require(limit is None or limit > 0, "--limit", limit, "must be positive")
-        return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.search(self)
+        return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.search_settings(self)
 
-    def charged(self) -> Any:
+    def scheduling_overhead(self) -> Any:
         """Return None, "measured" or milliseconds. Raise `InvalidValue`."""
         from cpsched.errors import InvalidValue
 
@@ -287,7 +292,7 @@ class ReplayOptions(PolicySettingOptions):
         raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds from 0 to a day")
 
 
-def names_of(option: str, texts: Iterable[str]) -> list[str]:
+def parse_names(option: str, texts: Iterable[str]) -> list[str]:
     """Split names separated by commas, without duplicates. Raise `InvalidValue` without a name."""
     from cpsched.errors import require
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.cli.options import (
     CommandRunOptions,
     Dispatcher,
@@ -20,7 +20,7 @@ from cpsched_sim.cli.options import (
     ReplayOptions,
     TracePartOptions,
     grouped,
-    names_of,
+    parse_names,
 )
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message, run_all_steps
@@ -47,25 +47,28 @@ def simulate(
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.oracle import SIMULATION_REGISTRIES
     from cpsched_sim.result_files import SUMMARY, check_new
-    from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, run, simulation_summary, write_results
+    from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, replay_workload, simulation_summary, write_results
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.terminal_tables import print_simulation, progress_bar
-    from cpsched_sim.workloads.load import under
+    from cpsched_sim.workloads.load import apply_site_policy
 
-    search, settings = options.search(), options.settings()
+    search, settings = options.search_settings(), options.settings()
     with (
         watched(running.decide_timeout) as patient,
         progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
     ):
         spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
-        setup, more = ReplayPolicySetup(spec, options.charged()), tuple(map(metrics.metric, options.metric or ()))
+        setup, more = (
+            ReplayPolicySetup(spec, options.scheduling_overhead()),
+            tuple(map(metrics.metric, options.metric or ())),
+        )
         setup.build()
         site = load_policy(options.policy) if options.policy is not None else None
         if out is not None:
             check_new(out / SCHEDULE, out / SUMMARY)
-        workload = part.load(patient.and_tell(lambda jobs: show(jobs, None)))
-        workload = under(workload, site) if site is not None else workload
-        simulation = run(workload, setup, patient.and_tell(show), more=more)
+        workload = part.load(patient.resetting_callback(lambda jobs: show(jobs, None)))
+        workload = apply_site_policy(workload, site) if site is not None else workload
+        simulation = replay_workload(workload, setup, patient.resetting_callback(show), more=more)
         summary = simulation_summary(simulation, out)
     _warn(simulation)
     show_it = partial(echo_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
@@ -76,9 +79,9 @@ def _warn(simulation: Simulation) -> None:
     """Print warnings about the figures on stderr."""
     for note in simulation.workload.notes:
         print_message("note", note)
-    if simulation.left_waiting:
+    if simulation.never_started_count:
         refused = next(iter(simulation.schedule.refused.values()))
-        print_message("warning", f"{many(simulation.left_waiting, 'job')} never started: {refused}")
+        print_message("warning", f"{format_count(simulation.never_started_count, 'job')} never started: {refused}")
     for hint in simulation.hints:
         print_message("hint", hint)
     if why := simulation.mismatch_warning():
@@ -115,7 +118,7 @@ def compare(
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes, finished_before
+    from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes, load_finished
     from cpsched_sim.file_io import format_csv, require_writable_folder, write_table
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report import comparison_plots as report
@@ -124,23 +127,23 @@ def compare(
     from cpsched_sim.site.fairness import site_metrics
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.terminal_tables import print_comparison, progress_bar
-    from cpsched_sim.workloads.load import under
+    from cpsched_sim.workloads.load import apply_site_policy
 
     if out is not None and resume:  # plots of the earlier rows would not match the longer table
         plots = plots or any((out / name).exists() for name in PICTURES)
     if plots:
         require(out is not None, "--plots", plots, "requires --out DIR")
-        report.check()
+        report.require_matplotlib()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
     formats = {"--json": running.as_json, "--csv": as_csv, "--markdown": as_markdown}
     require(sum(formats.values()) <= 1, ", ".join(formats), [*filter(formats.get, formats)], "only one of them")
-    search, settings = options.search(), options.settings()
+    search, settings = options.search_settings(), options.settings()
     names = tuple(options.metric or ())
     with watched(running.decide_timeout) as patient:
         more = tuple(map(metrics.metric, names))
-        chosen = comparison.combinations(
-            names_of("--dispatcher", dispatchers), names_of("--predictor", predictors), settings, search,
-            options.charged(),
+        chosen = comparison.make_combinations(
+            parse_names("--dispatcher", dispatchers), parse_names("--predictor", predictors), settings, search,
+            options.scheduling_overhead(),
         )  # fmt: skip
         comparison.check_baseline(chosen, baseline)
         site = load_policy(options.policy) if options.policy is not None else None
@@ -150,7 +153,7 @@ def compare(
             check_comparison_is_new(out, ("compare.csv", *PICTURES))
         workload = part.load(patient.reset)
     if site is not None:
-        workload = under(workload, site)
+        workload = apply_site_policy(workload, site)
         more = (*more, *site_metrics(site))
     really = recorded_schedule_of(workload)
     beside = comparison.recorded_rows(really, baseline, more)
@@ -158,15 +161,15 @@ def compare(
         print_message("note", note)
     shared = SharedReplayInputs(
         part.trace, part.system, part.max_jobs, part.lenient, out, part.format, names, plots, options.policy,
-        part.dialect(), running.decide_timeout, part.between(),
+        part.to_dialect(), running.decide_timeout, part.to_date_range(),
     )  # fmt: skip
     setups = [setup for setup, _ in chosen]
-    done, others = finished_before(shared, setups, workload) if resume else ({}, [])
+    done, others = load_finished(shared, setups, workload) if resume else ({}, [])
     if resume:
-        more_said = f"; {many(len(others), 'other stays', 'others stay')}" if others else ""
+        more_said = f"; {format_count(len(others), 'other stays', 'others stay')}" if others else ""
         print_message(
             "note",
-            f"{len(done)} of {many(len(setups), 'combination was', 'combinations were')} finished before{more_said}",
+            f"{len(done)} of {format_count(len(setups), 'combination was', 'combinations were')} finished before{more_said}",  # noqa: E501
         )
     interrupted = False
     try:
@@ -178,15 +181,16 @@ def compare(
     if interrupted:
         goes_on = "; use --resume to continue" if out is not None else ""
         print_message(
-            "interrupted", f"{len(done)} of {many(len(setups), 'combination is', 'combinations are')} finished{goes_on}"
+            "interrupted",
+            f"{len(done)} of {format_count(len(setups), 'combination is', 'combinations are')} finished{goes_on}",
         )
         if not rows:
             raise typer.Exit(130)
     rows += beside
-    baselines = comparison.baselines(rows, baseline)
+    baselines = comparison.find_baselines(rows, baseline)
     title = f"{workload.name} on {workload.system}"
     steps: list[Callable[[], object]] = [
-        partial(echo_json, comparison.as_json(rows, baselines, more))
+        partial(echo_json, comparison.comparison_to_json(rows, baselines, more))
         if running.as_json
         else partial(typer.echo, format_csv(comparison.table_rows(rows, baselines, more)), nl=False)
         if as_csv
@@ -198,7 +202,7 @@ def compare(
         steps.append(partial(write_table, out / "compare.csv", comparison.table_rows(rows, baselines, more)))
     if out is not None and plots and not interrupted:
         steps.append(partial(report.write_comparison, rows, out, more, title))
-    for warning in comparison.warnings(really, rows):
+    for warning in comparison.comparison_warnings(really, rows):
         print_message("warning", warning)
     for row in rows:
         if row.error:

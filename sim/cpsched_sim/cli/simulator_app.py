@@ -19,14 +19,14 @@ app = typer.Typer(
 )
 
 
-def look_here_too() -> None:
+def add_current_directory() -> None:
     """Let `package.module:Class` name a module of the current folder, after all installed ones."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
 
 
-__all__ = ["app", "echo_json", "look_here_too", "reporting"]
+__all__ = ["add_current_directory", "app", "echo_json", "reporting"]
 
-reporting = cli_shell.reporting(first=look_here_too)
+reporting = cli_shell.report_errors(first=add_current_directory)
 """Report a command's errors in one line; plug-ins may be in the current folder."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cpsched.formatting import span
+from cpsched.formatting import format_duration
 from cpsched_sim.cli.options import ParallelRunOptions, grouped
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message
@@ -75,22 +75,22 @@ def run_campaign(
 
     `first` is called with the folder locked. Ctrl-C ends the command with exit code 130.
     """
-    from cpsched_sim.experiments.engines import engine_of
+    from cpsched_sim.experiments.engines import make_engine
     from cpsched_sim.file_io import write_atomically
     from cpsched_sim.study.case_runner import run_cases
     from cpsched_sim.study.study_output import write_all
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
-    engine = engine_of(on, running.jobs, running.decide_timeout)
-    with store.alone():
+    engine = make_engine(on, running.jobs, running.decide_timeout)
+    with store.lock_exclusively():
         first()
-        for change in store.changed(campaign):
+        for change in store.list_changed_traces(campaign):
             print_message("note", change)
-        before = store.before(campaign, retry)
+        before = store.load_earlier_results(campaign, retry)
         if altered := before.altered:
             print_message("note", f"{len(altered)} results changed since they were stored, and run again: {altered[0]}")
-        if others := store.others(campaign):
+        if others := store.count_foreign_results(campaign):
             print_message("note", f"{others} results were made by other code, data or settings: they are not used")
         if before.done:
             print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
@@ -100,7 +100,7 @@ def run_campaign(
             try:
                 found = run_cases(campaign, store, engine, retry, show, before)
             except KeyboardInterrupt:
-                done = len(store.before(campaign, retry).done)
+                done = len(store.load_earlier_results(campaign, retry).done)
                 told = f"{done} of {len(campaign.distinct)} cases are in {out}; repeat the command to resume"
                 print_message("interrupted", told)
                 raise typer.Exit(130) from None
@@ -127,8 +127,8 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
 
 def count(campaign: StudyCampaign, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
     """Print the number of cases, and the estimated time for those not finished."""
-    done = store.before(campaign, retry).done
-    left, costs_s = len(campaign.distinct) - len(done), store.costs_s()
+    done = store.load_earlier_results(campaign, retry).done
+    left, costs_s = len(campaign.distinct) - len(done), store.earlier_wall_times_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
     excluded = sum(campaign.excluded.values())
     if as_json:
@@ -139,7 +139,7 @@ def count(campaign: StudyCampaign, store: StudyResultStore, jobs: int, retry: bo
         return
     typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays; {excluded} left out")
     typer.echo(f"{len(done)} finished, {left} to run, {jobs} in parallel")
-    typer.echo(f"estimated time: {span(estimate_s)}" if estimate_s is not None else
+    typer.echo(f"estimated time: {format_duration(estimate_s)}" if estimate_s is not None else
                "estimated time: unknown, since no case has run in this folder")  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def study_verify(
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import InputError
-    from cpsched_sim.experiments.engines import engine_of
+    from cpsched_sim.experiments.engines import make_engine
     from cpsched_sim.study.campaign import campaign_at, read_campaign
     from cpsched_sim.study.study_reproduction import verify
 
@@ -169,7 +169,7 @@ def study_verify(
     if not path.is_file():
         raise InputError(f"{path}: has no study: set its file with --study")
     campaign = read_campaign(path) if file is not None else campaign_at(path, results)
-    found = verify(campaign, results, engine_of(on, running.jobs, running.decide_timeout), sample, seed)
+    found = verify(campaign, results, make_engine(on, running.jobs, running.decide_timeout), sample, seed)
     if running.as_json:
         echo_json(asdict(replace(found)))
     else:

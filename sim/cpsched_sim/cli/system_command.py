@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.cli.options import TraceFormatOptions, grouped
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.cli_shell import print_message
@@ -39,7 +39,7 @@ def system_from_slurm(
     from cpsched_sim.systems.system_draft import checked_draft
     from cpsched_sim.workloads.system_drafts import draft_of
 
-    dialect = reading.dialect()
+    dialect = reading.to_dialect()
     if out is not None:
         check_new(out)
     draft, notes = draft_of(source, name, reading.lenient, reading.format, dialect)
@@ -52,4 +52,6 @@ def system_from_slurm(
     write_atomically(out, text.encode())
     nodes = sum(kind.count for kind in system.node_types.values())
     kinds, partitions = len(system.node_types), len(system.partitions)
-    typer.echo(f"{out}: {many(nodes, 'node')} of {many(kinds, 'kind')}, {many(partitions, 'partition')}")
+    typer.echo(
+        f"{out}: {format_count(nodes, 'node')} of {format_count(kinds, 'kind')}, {format_count(partitions, 'partition')}"  # noqa: E501
+    )

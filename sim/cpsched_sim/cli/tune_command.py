@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, WorkloadOptions, grouped
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message
@@ -54,7 +54,7 @@ def tune(
     from cpsched_sim.tuning import tuner
     from cpsched_sim.tuning.tuning_windows import halves
     from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner
-    from cpsched_sim.workloads.load import under
+    from cpsched_sim.workloads.load import apply_site_policy
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
     require(window_days > 0, "--window-days", window_days, "must be positive")
@@ -66,7 +66,7 @@ def tune(
     with watched(running.decide_timeout) as patient:
         spec.build(known=SIMULATION_REGISTRIES)
         workload = source.load(patient.reset)
-        workload = under(workload, policy) if policy is not None else workload
+        workload = apply_site_policy(workload, policy) if policy is not None else workload
         cut, notes = halves(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
         print_message("note", note)
@@ -80,7 +80,7 @@ def tune(
         print_message("interrupted", "finished replays are stored: repeat the command to resume")
         raise typer.Exit(130) from None
     if kept.taken:
-        print_message("note", f"{many(kept.taken, 'replay was', 'replays were')} taken from {folder}")
+        print_message("note", f"{format_count(kept.taken, 'replay was', 'replays were')} taken from {folder}")
     for each in found.tried:
         if each.error:
             print_message("error", f"{each.changes}: {each.error}")

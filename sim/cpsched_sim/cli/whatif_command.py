@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, SystemName, TraceFormatOptions, grouped
 from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message, run_all_steps
@@ -137,11 +137,11 @@ def whatif_run(
     from cpsched_sim.whatif.findings import WhatIfRequest
     from cpsched_sim.whatif.licences import parse_totals
     from cpsched_sim.whatif.replay_tasks import WindowReplayRunner
-    from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, beside_site, with_config
+    from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, with_config, with_site_policy
 
-    folder = SlurmCollectionFolder.at(source)
+    folder = SlurmCollectionFolder.find(source)
     if folder is not None:
-        config = config or folder.config
+        config = config or folder.config_path
     cases = [with_config(case, config) for case in choice.cases()]
     totals = parse_totals(licenses) if licenses is not None else {}
     whatif_io.check_new(out, resume)
@@ -149,13 +149,13 @@ def whatif_run(
         for case in cases:
             ReplayPolicySetup(case.spec).build()  # report invalid cases before the first replay
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
-        window, digests = whatif_io.read(
-            source, system, period.span(), reading.lenient, reading.format, reading.dialect(), site, earlier, totals
+        window, digests = whatif_io.read_window(
+            source, system, period.span(), reading.lenient, reading.format, reading.to_dialect(), site, earlier, totals
         )
     if window.site is not None:
-        cases = [beside_site(case) for case in cases]
+        cases = [with_site_policy(case) for case in cases]
     plan = WhatIfRequest(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
-    for note in whatif_io.warnings(window):
+    for note in whatif_io.list_warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.hint(window) for case in cases)):
         print_message("hint", hint)
@@ -172,19 +172,19 @@ def _answer(
     """Replay, print and write what was found."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
-    from cpsched_sim.whatif.findings import find
+    from cpsched_sim.whatif.findings import compute_findings
     from cpsched_sim.whatif.report import short
 
     try:
         with progress_bar("what if", "replays", quiet) as show:
-            found = find(replays, plan, resume, show)
+            found = compute_findings(replays, plan, resume, show)
     except KeyboardInterrupt:
         print_message("interrupted", f"finished replays are in {out}; use --resume to continue")
         raise typer.Exit(130) from None
     found["digests"] = dict(replays.digests)
     run_all_steps(
         partial(echo_json, found) if as_json else partial(typer.echo, short(found)),
-        partial(whatif_io.write, found, out),
+        partial(whatif_io.write_report, found, out),
     )
     if not as_json:
         print_message("note", f"the report is {out / whatif_io.PAGE}")
@@ -207,5 +207,5 @@ def whatif_collect(
     for name, why in found.lacking.items():
         print_message("note", f"without {name}: {why}")
     for name, lines in found.lines.items():
-        typer.echo(f"{out / name}: {many(lines, 'line')}")
+        typer.echo(f"{out / name}: {format_count(lines, 'line')}")
     print_message("note", f"next: cpsched whatif run {out} --with lookahead --with advise --out report")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.cli.simulator_app import app, reporting
 
 workload_app = typer.Typer(help="Generate a workload.", no_args_is_help=True)
@@ -30,7 +30,7 @@ def workload_eurora(
     check_new(out)
     records = eurora(days, seed, load)
     native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
-    typer.echo(f"{out}: {many(len(records), 'job')}")
+    typer.echo(f"{out}: {format_count(len(records), 'job')}")
 
 
 @workload_app.command("lublin")
@@ -50,4 +50,4 @@ def workload_lublin(
     check_new(out)
     records = lublin(jobs, seed, processors, load)
     swf.write(out, records, header(jobs, seed, processors, load))
-    typer.echo(f"{out}: {many(len(records), 'job')}")
+    typer.echo(f"{out}: {format_count(len(records), 'job')}")

@@ -213,7 +213,7 @@ def refresh_classes(state: SimulatedClusterState) -> None:
 
 
 @subroutine
-def something_may_start(state: SimulatedClusterState) -> bool:
+def may_any_start(state: SimulatedClusterState) -> bool:
     """Return whether any queued job fits the total free resources; if none does, no dispatcher can start one."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
@@ -224,7 +224,7 @@ def something_may_start(state: SimulatedClusterState) -> bool:
 
 
 @subroutine
-def arrive_until(state: SimulatedClusterState, to_s: int) -> None:
+def submit_until(state: SimulatedClusterState, to_s: int) -> None:
     """Queue the jobs that are submitted at `to_s` or earlier."""
     site, arrivals, submit_s = state.site, state.arrivals, state.site.jobs.submit_s
     while state.arrived < len(arrivals) and submit_s[arrivals[state.arrived]] <= to_s:
@@ -270,14 +270,14 @@ def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int
             site.now_s = max(site.now_s, now_s)
             if state.again_s <= now_s:
                 state.again_s = NEVER
-            arrive_until(state, now_s)
+            submit_until(state, now_s)
             end_until(state, now_s)
             if pause == NO_ROUND:
                 state.due = 1
                 continue
         revise_expected(state)
         state.rounds += 1
-        if (pause == ASK_ALWAYS and site.queued > 0) or something_may_start(state):
+        if (pause == ASK_ALWAYS and site.queued > 0) or may_any_start(state):
             refresh_classes(state)
             return MAY_START
         state.skipped += 1

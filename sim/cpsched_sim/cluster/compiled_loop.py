@@ -37,7 +37,7 @@ class RoundOutcomeCounts(Handle):
 
 
 @subroutine
-def carry_out(state: SimulatedClusterState, paths: RoundOutcomeCounts, count: int) -> int:
+def apply_round(state: SimulatedClusterState, paths: RoundOutcomeCounts, count: int) -> int:
     """Count a round with `count` starts and run them: return -1, or the position of one that breaks a rule."""
     if count == 0:
         paths.none += 1
@@ -52,27 +52,27 @@ def carry_out(state: SimulatedClusterState, paths: RoundOutcomeCounts, count: in
 
 
 @kernel
-def rounds_counted(
+def run_rounds_on_pool(
     state: SimulatedClusterState, method: ListSchedulerParameters, paths: RoundOutcomeCounts, given: FixedColumn
 ) -> int:
     """Run up to `ROUNDS_A_CALL` decided rounds on a counted pool."""
     for _ in range(ROUNDS_A_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
-        if carry_out(state, paths, plan_on_pool(state.site, method, given)) >= 0:
+        if apply_round(state, paths, plan_on_pool(state.site, method, given)) >= 0:
             return FAULTY
     return MORE
 
 
 @kernel
-def rounds_placed(
+def run_rounds_on_nodes(
     state: SimulatedClusterState, method: ListSchedulerParameters, paths: RoundOutcomeCounts, given: FixedColumn
 ) -> int:
     """Run up to `ROUNDS_A_CALL` decided rounds on nodes."""
     for _ in range(ROUNDS_A_CALL):
         if advance_to_next_round(state, PAUSE_WHERE_NEEDED, NEVER - 1) == NOTHING_LEFT:
             return NOTHING_LEFT
-        if carry_out(state, paths, plan_on_nodes(state.site, method, given)) >= 0:
+        if apply_round(state, paths, plan_on_nodes(state.site, method, given)) >= 0:
             return FAULTY
     return MORE
 
@@ -86,12 +86,12 @@ def run_rounds(
 ) -> None:
     """Run until no event is left; count rounds in `paths` and record broken rules in `violations`."""
     method, counts = scheme.method(False), RoundOutcomeCounts(0, 0, 0)
-    rounds = rounds_counted if cluster.cluster.counted else rounds_placed
+    rounds = run_rounds_on_pool if cluster.cluster.counted else run_rounds_on_nodes
     result = MORE
     while result != NOTHING_LEFT:
         result = rounds(cluster.state, method, counts, ARRIVAL_ORDER)
         if result == FAULTY:
-            slot = int(cluster.starting(cluster.state.fault))
+            slot = int(cluster.slot_of_start(cluster.state.fault))
             violations.append(f"job {cluster.jobs[slot].id}: does not fit the cluster as it is")
         tell()
     found = {"none-starts": counts.none, "some-start": counts.some, "all-start": counts.every}

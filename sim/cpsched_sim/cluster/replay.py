@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
 from cpsched.errors import PolicyError
 from cpsched.feasibility import verify
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.model import (
     EXCLUSIVE,
     NEVER,
@@ -36,7 +36,7 @@ from cpsched.site.admission import QueueLimitStatus, decide_within
 from cpsched_sim.cluster import replay_clock
 from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.compiled_loop import run_rounds
-from cpsched_sim.cluster.simulated_cluster import SimulatedCluster, view_of
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster, read_only_view
 from cpsched_sim.cluster.site_accounting import SimulatedAccounting
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
@@ -129,7 +129,7 @@ def replay(
     starts no job and is counted.
     """
     replayed = TraceReplay(trace, cluster, policy, charge, progress, site, strict)
-    if len(trace) >= COMPILED_FROM_JOBS and replayed.compilable:
+    if len(trace) >= COMPILED_FROM_JOBS and replayed.is_compilable:
         return replayed.run_compiled()
     return replayed.run()
 
@@ -176,16 +176,16 @@ class TraceReplay:
                 self.learn()
             starts = NO_STARTS
             if found == FAULTY:
-                self.refuse(self.decision, self.snapshot)
+                self.record_rejection(self.decision, self.snapshot)
             elif found == MAY_START:
                 starts = self.decide()
                 decided += 1
                 if decided % PROGRESS_EVERY == 0 or self.dispatch_ns[-1] > SLOW_ROUND_NS:
-                    self.tell()
-        return self.schedule(replay_clock.cpu_s() - began)
+                    self.report_progress()
+        return self.build_schedule(replay_clock.cpu_s() - began)
 
     @property
-    def compilable(self) -> bool:
+    def is_compilable(self) -> bool:
         """Return whether the compiled loop applies: a list scheduler without learning, charge, policy or power cap."""
         dispatcher = self.policy.dispatcher
         return (
@@ -201,10 +201,10 @@ class TraceReplay:
     def run_compiled(self) -> Schedule:
         """Do what `run` does in the compiled loop (`cpsched_sim.cluster.compiled_loop`)."""
         began, dispatcher = replay_clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
-        run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.tell)
+        run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.report_progress)
         if self.strict and self.violations:
             raise PolicyError("dispatcher", dispatcher, self.violations[0])
-        return self.schedule(replay_clock.cpu_s() - began)
+        return self.build_schedule(replay_clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
         """Without other events, let use decay while jobs wait at a limit; return 0 if they wait forever."""
@@ -213,7 +213,7 @@ class TraceReplay:
         seconds = self.site.wait_s()
         if not seconds:
             return 0
-        self.state.pass_until(self.state.now_s + seconds)
+        self.state.skip_to(self.state.now_s + seconds)
         return MAY_START
 
     def asks_learns(self, learns: Callable[[], bool]) -> bool:
@@ -221,23 +221,23 @@ class TraceReplay:
         try:
             return learns()
         except PolicyError as fault:
-            self.count(fault)
+            self.record_fault(fault)
             return False
 
-    def count(self, fault: PolicyError) -> None:
+    def record_fault(self, fault: PolicyError) -> None:
         """Record a fault, or raise it in a strict replay."""
         if self.strict:
             raise fault
         self.violations.append(str(fault))
 
-    def refuse(self, decision: Decision, snapshot: Snapshot) -> None:
+    def record_rejection(self, decision: Decision, snapshot: Snapshot) -> None:
         """Record why the cluster refused the starts of a decision, or raise it in a strict replay."""
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
             raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         self.violations.extend(broken)
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Report progress."""
         if self.progress is not None:
             self.progress(self.state.state.over, self.total)
@@ -248,14 +248,14 @@ class TraceReplay:
         if state.state.ended_count:
             slots = state.take_ended_slots()
             if self.site is not None:
-                self.site.ended(slots)
+                self.site.on_ended(slots)
             if not (self.predictor_learns or self.dispatcher_learns):
                 return
             for ended in map(state.ended_job, slots):
                 try:
                     policy.learn(ended)
                 except PolicyError as fault:
-                    self.count(fault)
+                    self.record_fault(fault)
         arrived = state.state.arrived
         if self.predictor_learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])
@@ -267,9 +267,9 @@ class TraceReplay:
             try:
                 self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
             except PolicyError as fault:
-                self.count(fault)
+                self.record_fault(fault)
             if begin:
-                self.tell()
+                self.report_progress()
 
     def decide(self) -> Starts:
         """Run one round and return the policy's starts, verified, to be started when time advances.
@@ -278,33 +278,33 @@ class TraceReplay:
         """
         began = replay_clock.wall_ns()
         try:
-            decision = self.decided()
+            decision = self.make_decision()
         except PolicyError as fault:
-            self.count(fault)
+            self.record_fault(fault)
             decision = FAILED
-        self.note(decision)
+        self.record_decision(decision)
         took = replay_clock.wall_ns() - began
         self.dispatch_ns.append(took)
         path = decision.effort.path
         self.paths[path] = self.paths.get(path, 0) + 1
         if self.charge is not None:
-            self.spend(took / 1e6 if self.charge == "measured" else self.charge)
+            self.charge_decision_time(took / 1e6 if self.charge == "measured" else self.charge)
         return decision.starts
 
-    def note(self, decision: Decision) -> None:
+    def record_decision(self, decision: Decision) -> None:
         """Record a decision and the next round requested by its dispatcher."""
         self.decision = decision
         self.state.state.again_s = NEVER if decision.again_s is None else decision.again_s
 
-    def decided(self) -> Decision:
+    def make_decision(self) -> Decision:
         """Return the policy's decision for now, within the site's limits."""
         limits = self.site.begin_round() if self.site is not None else None
-        decision = self.within(limits, self.state.snapshot(), "starts")
+        decision = self.decide_within_limits(limits, self.state.snapshot(), "starts")
         if self.site is not None:
-            self.site.started(decision.starts.slots.tolist())
+            self.site.on_started(decision.starts.slots.tolist())
         return decision
 
-    def within(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
+    def decide_within_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
         """Return the policy's decision within limits and the power cap, which the cluster does not check."""
         if limits is None and snapshot.cluster.power is None:  # most rounds: every call counts
             self.snapshot = snapshot
@@ -315,11 +315,11 @@ class TraceReplay:
             raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         return found.decision
 
-    def spend(self, charge_ms: float) -> None:
+    def charge_decision_time(self, charge_ms: float) -> None:
         """Advance the simulated clock by the time of a decision."""
-        self.state.pass_until(self.state.now_s + math.ceil(charge_ms / 1000))
+        self.state.skip_to(self.state.now_s + math.ceil(charge_ms / 1000))
 
-    def schedule(self, cpu_s: float) -> Schedule:
+    def build_schedule(self, cpu_s: float) -> Schedule:
         """Return the schedule so far."""
         state, table, n = self.state, self.state.table, self.total
         started = table.start_s[:n] != NEVER
@@ -331,26 +331,26 @@ class TraceReplay:
             end_s=np.where(started, state.state.end_at[:n], NEVER),
             place_at=table.place_at[:n].copy(),
             place_count=table.place_count[:n].copy(),
-            place_node=view_of(table.place_node),
-            place_units=view_of(table.place_units),
+            place_node=read_only_view(table.place_node),
+            place_units=read_only_view(table.place_units),
             rounds=state.state.rounds,
             paths=paths,
             dispatch_s=np.array(self.dispatch_ns, dtype=np.float64) / 1e9,
             cpu_s=cpu_s,
-            processors=self.processors(),
-            refused={**self.refused, **self.limited(started)},
+            processors=self.processors_by_job(),
+            refused={**self.refused, **self.jobs_blocked_by_limits(started)},
             violations=tuple(self.violations),
             overran=int((started & (state.state.end_at[:n] - table.start_s[:n] > table.estimate_s[:n])).sum()),
         )
 
-    def limited(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
+    def jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
         """Return the jobs that a site's limit keeps waiting forever, with the limit."""
         if self.site is None:
             return {}
-        whys = ((slot, self.site.waits_for(slot)) for slot in np.flatnonzero(~started).tolist())
+        whys = ((slot, self.site.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
-    def processors(self) -> IntArray:
+    def processors_by_job(self) -> IntArray:
         """Return each job's processors (first resource); for a job that never ran, the requested ones."""
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
@@ -368,5 +368,5 @@ def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Map
     left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
-        jobs = f"{len(left):,} of {many(len(trace), 'job')} never started ({ids})"
+        jobs = f"{len(left):,} of {format_count(len(trace), 'job')} never started ({ids})"
         raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: it started none although no job was running")

@@ -15,12 +15,12 @@ from cpsched.feasibility import why_infeasible
 from cpsched.kernels.scheduling_state import (
     IncrementalNodeClasses,
     SchedulingState,
+    copy_starts,
     empty_column,
     machine_handle,
     new_plan_result,
     new_plan_workspace,
     no_node_classes,
-    starts_of,
 )
 from cpsched.model import (
     NEVER,
@@ -45,7 +45,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 FIRST_ROOM = 64
 
 
-def view_of(array: npt.NDArray[np.int64]) -> IntArray:
+def read_only_view(array: npt.NDArray[np.int64]) -> IntArray:
     """Return a read-only view."""
     view = array.view()
     view.setflags(write=False)
@@ -67,7 +67,7 @@ class SimulatedCluster:
         self.site = self.state.site
         self._slot_of: dict[int, int] = {}
         self._refusals: dict[Request, str | None] = {}
-        self._free_view = view_of(self.state.free)
+        self._free_view = read_only_view(self.state.free)
         self._name_columns()
 
     # ------------------------------------------------------------------------------------------ state
@@ -97,7 +97,7 @@ class SimulatedCluster:
             raise InvalidValue("job", job_id, "was never submitted to this cluster")
         return self._slot_of[job_id]
 
-    def refusal(self, request: Request) -> str | None:
+    def why_infeasible(self, request: Request) -> str | None:
         """Return why a job with this request can never run here, or None."""
         if request not in self._refusals:
             self._refusals[request] = why_infeasible(request, self.cluster)
@@ -121,7 +121,7 @@ class SimulatedCluster:
             site,
         )
 
-    def scene(self) -> ClusterState:
+    def observe(self) -> ClusterState:
         """Return the present state as seen from outside, by value."""
         snapshot = self.snapshot()
         free = frozen_array(self.state.free)
@@ -133,7 +133,7 @@ class SimulatedCluster:
         """Queue `job` with its real run time; return the reason if it can never run."""
         if job.id in self._slot_of:
             raise InvalidValue("job", job.id, "was submitted before")
-        reason = self.refusal(job.request)
+        reason = self.why_infeasible(job.request)
         if reason is None:
             slot = self._add(job, run_s)
             self.site.queue[self.site.queued] = slot
@@ -154,7 +154,9 @@ class SimulatedCluster:
         first = len(self.jobs)
         self._fill(trace)
         refused = {
-            first + i: reason for i, item in enumerate(trace) if (reason := self.refusal(item.job.request)) is not None
+            first + i: reason
+            for i, item in enumerate(trace)
+            if (reason := self.why_infeasible(item.job.request)) is not None
         }
         slots = np.array([first + i for i in range(len(trace)) if first + i not in refused], dtype=np.int64)
         arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
@@ -165,11 +167,11 @@ class SimulatedCluster:
         """Advance to `to_s`; end and return the jobs whose real end is `to_s` or earlier."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
-        self.pass_until(to_s)
+        self.skip_to(to_s)
         self.state.due = 0
         return self.take_ended()
 
-    def pass_until(self, to_s: int) -> None:
+    def skip_to(self, to_s: int) -> None:
         """Advance to `to_s` without a round; one is due after any event."""
         cluster_events.advance(self.state, cluster_events.NO_ROUND, to_s)
 
@@ -195,9 +197,9 @@ class SimulatedCluster:
         """Start jobs now, then advance; see `cpsched_sim.cluster.cluster_events.step`."""
         return cluster_events.step(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
 
-    def starting(self, position: int) -> int:
+    def slot_of_start(self, position: int) -> int:
         """Return the slot of a start of the latest plan."""
-        return int(starts_of(self.site.draft)[0][position])
+        return int(copy_starts(self.site.draft)[0][position])
 
     def take_ended(self) -> list[EndedJob]:
         """Return the jobs that ended since the last call, in order of their ends."""
@@ -217,7 +219,7 @@ class SimulatedCluster:
 
     def _name_columns(self) -> None:
         """Create views of the columns that grow with the number of jobs."""
-        self._queue_view, self._running_view = view_of(self.site.queue), view_of(self.site.running)
+        self._queue_view, self._running_view = read_only_view(self.site.queue), read_only_view(self.site.running)
         self._fixed_table = self.table.read_only()
 
     def _add(self, job: Job, run_s: int) -> int:
@@ -336,4 +338,4 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
     )
 
 
-NO_SLOTS: IntArray = view_of(np.zeros(0, np.int64))
+NO_SLOTS: IntArray = read_only_view(np.zeros(0, np.int64))

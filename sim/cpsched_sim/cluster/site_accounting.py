@@ -31,7 +31,8 @@ WALL = "wall"
 class SimulatedAccounting:
     """The accounting of a simulated cluster whose trace is loaded.
 
-    Call `begin_round` when a round is due, `started` with its decision, and `ended` with the ended jobs. Priorities are
+    Call `begin_round` when a round is due, `on_started` with its decision, and `on_ended` with the ended jobs.
+    Priorities are
     written into the cluster's table. As in Slurm, use decays and fair-share factors are recomputed every
     `priority_rule.calc_period_s`.
     """
@@ -45,7 +46,7 @@ class SimulatedAccounting:
         self.resources = resources_of(state.cluster)
         self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
         rows = self.site.accounts.associations
-        self.tree = FairShareTree.of(self.site.accounts)
+        self.tree = FairShareTree.from_accounts(self.site.accounts)
         self.qos_names = list(self.site.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._read_jobs()
@@ -122,7 +123,7 @@ class SimulatedAccounting:
                 self.standings[self.state.jobs[slot].id] = self.book.limits_of(self.claims[slot])
         return QueueLimitStatus(self.standings, self._used(now_s))
 
-    def started(self, slots: Sequence[int]) -> None:
+    def on_started(self, slots: Sequence[int]) -> None:
         """Record the starts chosen by a round; the next round sees whether they succeeded."""
         self.chosen.extend(slots)
         if slots:
@@ -136,7 +137,7 @@ class SimulatedAccounting:
         self.waited += 1
         return max(self.policy.file.priority.calc_period_s, round(half_life_s / WAITS_A_HALF_LIFE))
 
-    def ended(self, slots: Iterable[int]) -> None:
+    def on_ended(self, slots: Iterable[int]) -> None:
         """Record ended jobs."""
         self._note_begun()
         for slot in slots:
@@ -156,9 +157,9 @@ class SimulatedAccounting:
         amounts = dict(self.claims[slot].tres) | {WALL: 1}
         for name in self.kept:
             rate = sign * amounts.get(name, 0) * self.factor[slot]
-            self.use[name].change(int(self.association[slot]), rate, at_s)
+            self.use[name].add_rate(int(self.association[slot]), rate, at_s)
             if self.qos_entry[slot] >= 0:
-                self.use[name].change(int(self.qos_entry[slot]), rate, at_s)
+                self.use[name].add_rate(int(self.qos_entry[slot]), rate, at_s)
 
     # ------------------------------------------------------------------------------------------ figures
 
@@ -183,7 +184,7 @@ class SimulatedAccounting:
     def _spent(self) -> DecayedLimitUsage:
         tree = self.tree
         rows = range(len(tree.parents))
-        totals = {name: tree.totals(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
+        totals = {name: tree.sum_subtrees(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
         of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
         kept = [name for name in self.kept if name != WALL]
         return DecayedLimitUsage(
@@ -218,7 +219,7 @@ class SimulatedAccounting:
             left.append(self.book.limits_of(self.claims[slot]._replace(limit_min=max(0, end_s - now_s) // 60)))
         return self.book.usage(left)
 
-    def waits_for(self, slot: int) -> str | None:
+    def blocking_limit(self, slot: int) -> str | None:
         """Return the limit that keeps a job waiting forever, or None."""
         return self.standings.get(self.state.jobs[slot].id, JobLimitChecks()).barred
 

@@ -15,14 +15,21 @@ import numpy as np
 from cpsched.metrics import METRICS, ScheduleData, metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.experiments.result_keys import code_identity, plugins_of
+from cpsched_sim.experiments.result_keys import code_identity, plugin_digests
 from cpsched_sim.experiments.runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_all
-from cpsched_sim.result_files import finished_in, require_same_inputs
-from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, identity, run, simulation_summary, write_results
+from cpsched_sim.result_files import read_finished, require_same_inputs
+from cpsched_sim.simulation import (
+    SCHEDULE,
+    ReplayPolicySetup,
+    replay_identity,
+    replay_workload,
+    simulation_summary,
+    write_results,
+)
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.watchdog import LIMIT_S
 from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
-from cpsched_sim.workloads.load import Workload, load, under
+from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +88,14 @@ def replay_one(task: tuple[SharedReplayInputs, ReplayPolicySetup], tell: Tell) -
         shared.trace, shared.system, lenient=shared.lenient, max_jobs=shared.max_jobs, progress=lambda jobs: tell(),
         format=shared.format, dialect=shared.dialect, between=shared.between,
     )  # fmt: skip
-    workload = under(workload, shared.policy) if shared.policy is not None else workload
+    workload = apply_site_policy(workload, shared.policy) if shared.policy is not None else workload
     more = tuple(map(metric, shared.metrics))
-    simulation = run(workload, setup, tell, more=more)
+    simulation = replay_workload(workload, setup, tell, more=more)
     folder = _folder(shared.out, setup) if shared.out is not None else None
     summary, unsaved = simulation_summary(simulation, folder), ""
     try:
         if folder is not None:
-            write_results(simulation, folder, summary, code_of(setup))
+            write_results(simulation, folder, summary, describe_code(setup))
     except SimulationError as error:
         unsaved = str(error)
     measures = replace(simulation.measures, jobs=()) if shared.measures else None
@@ -96,26 +103,29 @@ def replay_one(task: tuple[SharedReplayInputs, ReplayPolicySetup], tell: Tell) -
     return ComparisonRow(policy.dispatcher, policy.predictor, summary, unsaved, measures, simulation.hints)
 
 
-def code_of(setup: ReplayPolicySetup) -> dict[str, Any]:
+def describe_code(setup: ReplayPolicySetup) -> dict[str, Any]:
     """Return the identity of a combination's code; results of different code are not mixed."""
-    plugins = plugins_of(setup.policy.dispatcher, setup.policy.predictor)
+    plugins = plugin_digests(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
 
-def finished_before(
+def load_finished(
     shared: SharedReplayInputs, chosen: Sequence[ReplayPolicySetup], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
     """Return the rows an earlier run finished in `shared.out`, by index in `chosen`, and those not requested now.
 
-    Raise `UnusableObject` if any was made from other inputs (`identity`), code or metrics.
+    Raise `UnusableObject` if any was made from other inputs (`replay_identity`), code or metrics.
     """
     assert shared.out is not None
-    asked = {_folder(shared.out, setup).name: {**identity(setup, workload), **code_of(setup)} for setup in chosen}
+    asked = {
+        _folder(shared.out, setup).name: {**replay_identity(setup, workload), **describe_code(setup)}
+        for setup in chosen
+    }
     require_same_inputs(shared.out, asked, [metric(name).name for name in shared.metrics])
     places = {name: index for index, name in enumerate(asked)}
     found: dict[int, ComparisonRow] = {}
     others: list[ComparisonRow] = []
-    for name, written in finished_in(shared.out).items():
+    for name, written in read_finished(shared.out).items():
         row = _finished(shared, written, shared.out / name)
         if row is not None and name in places:
             found[places[name]] = row

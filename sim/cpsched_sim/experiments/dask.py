@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from cpsched.errors import escape_controls
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import Heard, TaskExecutor, TaskFailure, Work, outcome_of
+from cpsched_sim.experiments.runner import Heard, TaskExecutor, TaskFailure, Work, execute_task
 
 _PARENT_DIED = 1
 """PR_SET_PDEATHSIG of Linux's prctl(2)."""
@@ -36,7 +36,7 @@ RETRIES = 3
 _ERRORS_SHOWN = 300
 
 
-def engine(on: str, patience_s: float) -> DaskExecutor:
+def make_engine(on: str, patience_s: float) -> DaskExecutor:
     """Return the engine of an address, a scheduler file, or a function. Raise `InputError`."""
     distributed, own = _distributed(), None
     try:
@@ -108,7 +108,7 @@ class DaskExecutor(TaskExecutor):
         try:
             futures = {
                 self.client.submit(
-                    done_apart, pickle.dumps((work, task, self.patience_s)), bound_s, path,
+                    run_in_subprocess, pickle.dumps((work, task, self.patience_s)), bound_s, path,
                     key=f"cpsched-{study}-{at}", pure=False, retries=RETRIES,
                 ): at
                 for at, task in tasks.items()
@@ -143,7 +143,7 @@ def _outcome(future: Any) -> Any:
     return pickle.loads(found) if isinstance(found, bytes) else found  # written by this program's workers
 
 
-def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
+def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
     """Run a task in its own process, from a worker; return its pickled result."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
@@ -153,12 +153,12 @@ def done_apart(given: bytes, limit_s: float | None, path: list[str]) -> bytes | 
     try:
         said, _ = process.communicate(given, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return TaskFailure.late()
+        return TaskFailure.from_timeout()
     finally:
         with suppress(ProcessLookupError):  # the process and its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return TaskFailure.died(process.returncode) if process.returncode else said
+    return TaskFailure.from_exit_code(process.returncode) if process.returncode else said
 
 
 def main() -> None:
@@ -169,7 +169,7 @@ def main() -> None:
     os.dup2(2, 1)
     os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # a plug-in's children must not write results
     work, task, patience_s = pickle.loads(sys.stdin.buffer.read())
-    outcome = outcome_of(work, task, patience_s, lambda share: None)
+    outcome = execute_task(work, task, patience_s, lambda share: None)
     with os.fdopen(out, "wb") as file:
         pickle.dump(outcome, file)
 

@@ -21,7 +21,7 @@ LIBRARIES = ("ortools",)
 """Libraries whose version may change a decision."""
 
 
-def key_of(inputs: Mapping[str, Any]) -> str:
+def hash_inputs(inputs: Mapping[str, Any]) -> str:
     """Return the key of these inputs: 32 hexadecimal digits of their digest."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -37,7 +37,7 @@ def code_identity() -> str:
     return hashlib.sha256("\n".join([*releases, *files]).encode()).hexdigest()
 
 
-def plugins_of(dispatcher: str, predictor: str) -> dict[str, str]:
+def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
     """Return the digests by path of the plug-ins' source files; unknown names have none."""
     found = dict[str, str]()
     for catalogue, words in (

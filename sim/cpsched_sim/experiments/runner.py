@@ -60,12 +60,12 @@ class TaskFailure:
         return self.why
 
     @classmethod
-    def died(cls, exit_code: int | None, wall_s: float | None = None) -> TaskFailure:
+    def from_exit_code(cls, exit_code: int | None, wall_s: float | None = None) -> TaskFailure:
         """Return the outcome of a process that ended without a result."""
         return cls(f"its process died with exit code {exit_code}", "died", wall_s)
 
     @classmethod
-    def late(cls, wall_s: float | None = None, cpu_s: float | None = None) -> TaskFailure:
+    def from_timeout(cls, wall_s: float | None = None, cpu_s: float | None = None) -> TaskFailure:
         """Return the outcome of a process that exceeded its time limit."""
         return cls("it took too long", "late", wall_s, cpu_s)
 
@@ -112,7 +112,7 @@ def run_all(
         looked()
 
 
-def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
+def execute_task(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
     """Run a task in this process; `send` receives the done fraction periodically.
 
     A plug-in's output goes to standard error, and a hanging plug-in is ended.
@@ -128,7 +128,7 @@ def outcome_of(work: Work, task: Any, patience_s: float, send: Callable[[float],
     began_s = time.monotonic()
     try:
         with watched(patience_s) as patient:
-            return work(task, patient.and_tell(tell))
+            return work(task, patient.resetting_callback(tell))
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -178,7 +178,7 @@ class LocalProcessExecutor(TaskExecutor):
                         cpu_s = _cpu_s(child.process)
                         _end(child.process)
                         del running[pipe]
-                        heard(child.at, TaskFailure.late(wall_s, cpu_s))
+                        heard(child.at, TaskFailure.from_timeout(wall_s, cpu_s))
                 looked()
         finally:
             for child in running.values():
@@ -230,7 +230,7 @@ def _received(pipe: Connection, child: _Child) -> object:
         return pipe.recv()
     except (EOFError, ConnectionResetError):
         child.process.join()
-        return TaskFailure.died(child.process.exitcode, time.monotonic() - child.began_s)
+        return TaskFailure.from_exit_code(child.process.exitcode, time.monotonic() - child.began_s)
 
 
 def _end(process: ForkServerProcess) -> None:
@@ -264,7 +264,7 @@ def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: fl
     os.register_at_fork(after_in_child=pipe.close)
     with suppress(BrokenPipeError, EOFError):
         while True:
-            pipe.send(outcome_of(work, task, patience_s, pipe.send))
+            pipe.send(execute_task(work, task, patience_s, pipe.send))
             task = pipe.recv()
 
 

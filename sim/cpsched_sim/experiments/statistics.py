@@ -25,14 +25,14 @@ _ROUNDING = 1e-12
 
 
 @cache
-def drawn(units: int, seed: int = 0) -> FloatArray:
+def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
     """Return the count of each unit in each draw: float64[DRAWS, units]."""
     found = np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=DRAWS).astype(np.float64)
     found.flags.writeable = False
     return found
 
 
-def interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
+def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
     """Return the interval of a figure from its value in each draw, or None if no value is a number.
 
     Its ends are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3), since
@@ -53,7 +53,7 @@ def finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def margins(samples: Sequence[FloatArray]) -> list[float]:
+def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
     """Return the margin of error of each sample's mean; infinite if there are too few units.
 
     All intervals `mean ± margin` hold together with `LEVEL`. They are studentized: in `LEVEL` of the draws, the largest
@@ -69,7 +69,7 @@ def _studentized(sample: FloatArray) -> tuple[float, FloatArray]:
     units = len(sample)
     if units < 2:
         return math.inf, np.full(DRAWS, _ROUNDING)
-    weights, centred = drawn(units) / units, sample - sample.mean()
+    weights, centred = draw_resample_counts(units) / units, sample - sample.mean()
     means = weights @ centred
     errors = np.sqrt(np.maximum(weights @ centred**2 - means**2, 0) / (units - 1))
     with np.errstate(divide="ignore", invalid="ignore"):

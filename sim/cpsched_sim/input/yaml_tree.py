@@ -49,7 +49,7 @@ class YamlTree:
             line, node = below
         return line
 
-    def wrong(self, where: Sequence[str | int], value: object, rule: str) -> InvalidFile:
+    def make_error(self, where: Sequence[str | int], value: object, rule: str) -> InvalidFile:
         """Return an error with the line of `where`."""
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
@@ -82,7 +82,7 @@ class YamlTree:
             pair[0].value = last
             node.value.append(pair)
 
-    def as_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
+    def to_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
         """Validate the value at `at`, or `content`, as `model`. Raise the first broken rule."""
         try:
             return model.model_validate(self.content if content is None else content)
@@ -93,7 +93,7 @@ class YamlTree:
                 where = [*at, *each["loc"]]
                 place = f"line {self.line_of(where)}: {'.'.join(map(str, where))}"
                 rule += f"; also wrong: {place}: {_value(each)}: {_rule(model, each)}"
-            raise self.wrong([*at, *first["loc"]], _value(first), rule) from error
+            raise self.make_error([*at, *first["loc"]], _value(first), rule) from error
 
 
 def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:

@@ -46,14 +46,14 @@ def draw_bars(results: Comparison | Simulation) -> Chart:
     rows, title = _rows(results)
     drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
     summaries = {row.name: row.summary for row in rows if row.summary is not None}
-    return Chart(comparison_plots.bars(summaries, drawn, comparison_plots.styles_of(rows), title))
+    return Chart(comparison_plots.draw_metric_bars(summaries, drawn, comparison_plots.styles_of(rows), title))
 
 
 def draw_distributions(results: Comparison | Simulation) -> Chart:
     """Draw the distributions of waits and bounded slowdowns: the share of jobs up to each value."""
     rows, title = _rows(results)
     measures = {row.name: row.measures for row in rows if row.measures is not None}
-    return Chart(comparison_plots.distributions(measures, comparison_plots.styles_of(rows), title))
+    return Chart(comparison_plots.draw_distributions(measures, comparison_plots.styles_of(rows), title))
 
 
 def draw_account_shares(results: Comparison | Simulation) -> Chart:
@@ -62,7 +62,7 @@ def draw_account_shares(results: Comparison | Simulation) -> Chart:
     summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
     of_site = all("accounts" in summary for summary in summaries.values())
     require(of_site, "policy", None, "must be set for simulate or compare: shares come from a site's policy")
-    return Chart(comparison_plots.shares(summaries, title))
+    return Chart(comparison_plots.draw_account_shares(summaries, title))
 
 
 def draw_utilization(results: Comparison | Simulation) -> Chart:
@@ -75,7 +75,7 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
             continue
         style = {
             **styles[row.name],
-            "label": comparison_plots.plain(row.name),
+            "label": comparison_plots.escape_mathtext(row.name),
             "drawstyle": "steps-post",
             "linewidth": 1,
         }
@@ -90,13 +90,13 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
     use.legend(fontsize="small")
-    figure.suptitle(comparison_plots.plain(title))
+    figure.suptitle(comparison_plots.escape_mathtext(title))
     return Chart(figure)
 
 
 def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
     """Return the successful rows, at least one, and a title."""
-    comparison_plots.check()
+    comparison_plots.require_matplotlib()
     if isinstance(results, Simulation):
         policy = results.setup.policy
         row = ComparisonRow(policy.dispatcher, policy.predictor, results.summary(), measures=results.measures)

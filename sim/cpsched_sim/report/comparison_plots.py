@@ -27,7 +27,7 @@ PICTURES = ("bars.png", "ecdf.png", "shares.png")
 """The files of `write_comparison`; the last requires a site's policy."""
 
 
-def check() -> None:
+def require_matplotlib() -> None:
     """Raise `InputError` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
@@ -38,7 +38,7 @@ def check() -> None:
 def write_comparison(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """Write `bars.png` and `ecdf.png` of the successful combinations, whose rows have their measures.
+    """Write `draw_metric_bars.png` and `ecdf.png` of the successful combinations, whose rows have their measures.
 
     Colours distinguish dispatchers, line styles predictors. Files are written atomically. Raise `InputError`.
     """
@@ -49,9 +49,9 @@ def write_comparison(
     measures = {name: row.measures for name, row in done.items() if row.measures is not None}
     summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
     styles = styles_of(list(done.values()))
-    pictures = [bars(summaries, drawn, styles, title), distributions(measures, styles, title)]
+    pictures = [draw_metric_bars(summaries, drawn, styles, title), draw_distributions(measures, styles, title)]
     if all("accounts" in summary for summary in summaries.values()):
-        pictures.append(shares(summaries, title))
+        pictures.append(draw_account_shares(summaries, title))
     return [save(picture, folder / name) for picture, name in zip(pictures, PICTURES, strict=False)]
 
 
@@ -68,7 +68,7 @@ def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
     }
 
 
-def plain(text: str) -> str:
+def escape_mathtext(text: str) -> str:
     """Escape `text`: matplotlib parses `$` as mathematics and omits labels starting with `_` from legends."""
     return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
 
@@ -101,7 +101,7 @@ def new_figure(columns: int, height: float) -> tuple[Figure, Any]:
     return figure, figure.subplots(1, columns)
 
 
-def bars(
+def draw_metric_bars(
     done: Mapping[str, Mapping[str, Any]],
     drawn: Sequence[Metric],
     styles: Mapping[str, Mapping[str, Any]],
@@ -118,8 +118,8 @@ def bars(
         axes.margins(x=0.25)
         axes.set_xlabel(metric.label)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(plain, names))]))
-    figure.suptitle(plain(title))
+        axes.set_yticks(*([[]] if column else [range(len(names)), list(map(escape_mathtext, names))]))
+    figure.suptitle(escape_mathtext(title))
     return figure
 
 
@@ -138,31 +138,33 @@ def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
     return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
 
 
-def shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
+def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
     """Draw use and due share by account over time: a panel per combination, a colour per account."""
     figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
         for place, (account, row) in enumerate(accounts):
             days, used = _thinned(row["used_by_window"])
-            axes.plot(days, used, color=f"C{place}", label=plain(account))
+            axes.plot(days, used, color=f"C{place}", label=escape_mathtext(account))
             axes.plot(days, _thinned(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
-        axes.set_title(plain(name), fontsize="small")
+        axes.set_title(escape_mathtext(name), fontsize="small")
         axes.set_xlabel("day")
         axes.set_ylim(0, 1)
         axes.grid(alpha=0.3)
     first = panels if len(done) == 1 else panels[0]
     first.set_ylabel("share of all use (dotted: due)")
     axes.legend(fontsize="small", loc="best")
-    figure.suptitle(plain(title))
+    figure.suptitle(escape_mathtext(title))
     return figure
 
 
-def distributions(measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
+def draw_distributions(
+    measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str
+) -> Figure:
     """Draw waits and bounded slowdowns: the share of jobs up to each value, a line per combination."""
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
-        style = {**styles[name], "label": plain(name)}
+        style = {**styles[name], "label": escape_mathtext(name)}
         waits.ecdf(jobs.wait_s, **style)
         slowdowns.ecdf(jobs.bounded_slowdown, **style)
     waits.set_xscale("symlog", linthresh=1)
@@ -172,5 +174,5 @@ def distributions(measures: Mapping[str, ScheduleData], styles: Mapping[str, Map
         axes.set_ylabel("share of jobs")
         axes.grid(alpha=0.3)
     slowdowns.legend(fontsize="small", loc="lower right")
-    figure.suptitle(plain(title))
+    figure.suptitle(escape_mathtext(title))
     return figure

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cpsched_sim.report.comparison_plots import check, plain
+from cpsched_sim.report.comparison_plots import escape_mathtext, require_matplotlib
 
 INK, QUIET, BAND = "#101011", "#101012", "#101013"
 LINES = tuple(f"#10102{at}" for at in range(8))
@@ -18,9 +18,9 @@ Line = tuple[Sequence[float], Sequence[float]]
 """Width and height."""
 
 
-def dots(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
+def draw_dot_plot(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
     """Draw differences (name, value, low, high) with their intervals; `band` is the range without significance."""
-    check()
+    require_matplotlib()
     figure, axes = _new(0.75 + 0.34 * len(rows))
     if band > 0:
         axes.axvspan(-band, band, color=BAND, linewidth=0)
@@ -28,13 +28,13 @@ def dots(rows: Sequence[tuple[str, float, float, float]], label: str, band: floa
     for at, (_, value, low, high) in enumerate(rows):
         axes.plot([low, high], [at, at], color=LINES[0], linewidth=3, solid_capstyle="round")
         axes.plot([value], [at], "o", color=INK, markersize=6)
-    axes.set_yticks(range(len(rows)), [plain(row[0]) for row in rows])
+    axes.set_yticks(range(len(rows)), [escape_mathtext(row[0]) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(label, loc="right")
     return _svg(figure, axes, name, label)
 
 
-def lines(
+def draw_line_plot(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     across: str,
     up: str,
@@ -42,11 +42,11 @@ def lines(
     logarithmic: bool = False,
 ) -> str:
     """Draw lines by name, each (x, y)."""
-    check()
+    require_matplotlib()
     figure, axes = _new(3.2)
     for at, (title, (x, y)) in enumerate(series.items()):
         style = {"color": QUIET, "linestyle": "--"} if at == 0 else {"color": LINES[(at - 1) % len(LINES)]}
-        axes.plot(x, y, label=plain(title), linewidth=1.6, **style)
+        axes.plot(x, y, label=escape_mathtext(title), linewidth=1.6, **style)
     if logarithmic:
         axes.set_xscale("symlog", linthresh=60)
     axes.set_ylim(bottom=0)

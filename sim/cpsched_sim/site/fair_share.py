@@ -36,7 +36,7 @@ class FairShareTree:
     users: tuple[bool, ...]
 
     @classmethod
-    def of(cls, accounts: AssociationTree) -> FairShareTree:
+    def from_accounts(cls, accounts: AssociationTree) -> FairShareTree:
         """Return the shares of all associations."""
         rows = accounts.associations
         return cls(
@@ -44,7 +44,7 @@ class FairShareTree:
         )
 
     @cached_property
-    def givers(self) -> tuple[int, ...]:
+    def parent_of_entry(self) -> tuple[int, ...]:
         """Return the parent whose share each entry divides; accounts with their parent's share are skipped."""
         found = [-1]
         for parent in self.parents[1:]:
@@ -57,29 +57,29 @@ class FairShareTree:
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Return, by parent, the entries that divide its share, without accounts that have their parent's."""
         found: list[list[int]] = [[] for _ in self.parents]
-        for at, giver in enumerate(self.givers):
+        for at, giver in enumerate(self.parent_of_entry):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
                 found[giver].append(at)
         return tuple(map(tuple, found))
 
     @cached_property
-    def part_of_level(self) -> FloatArray:
+    def shares_among_siblings(self) -> FloatArray:
         """Return shares as a part of those of all siblings."""
         levels = [sum(self.shares[child] or 0 for child in below) for below in self.children]
         part = np.ones(len(self.parents))
-        for at, giver in enumerate(self.givers[1:], start=1):
+        for at, giver in enumerate(self.parent_of_entry[1:], start=1):
             part[at] = (self.shares[at] or 0) / levels[giver] if levels[giver] else 0.0
         return part
 
     @cached_property
-    def part_of_all(self) -> FloatArray:
+    def normalized_shares(self) -> FloatArray:
         """Return shares as a part of the whole machine, level by level (`NormShares`)."""
-        part = self.part_of_level.copy()
-        for at, giver in enumerate(self.givers[1:], start=1):
+        part = self.shares_among_siblings.copy()
+        for at, giver in enumerate(self.parent_of_entry[1:], start=1):
             part[at] = part[giver] * (1.0 if self.shares[at] is None else part[at])
         return part
 
-    def totals(self, usage: npt.ArrayLike) -> FloatArray:
+    def sum_subtrees(self, usage: npt.ArrayLike) -> FloatArray:
         """Return the use of every entry with its descendants."""
         total = np.array(usage, dtype=np.float64)
         for at in range(len(self.parents) - 1, 0, -1):
@@ -94,7 +94,7 @@ def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
     any sibling ranked below it. Users of equal ratio share a rank. The children of accounts of equal ratio are not
     merged: Slurm's documentation says they are, but Slurm up to 26.05 does not.
     """
-    used = tree.totals(usage)
+    used = tree.sum_subtrees(usage)
     people = sum(tree.users)
     factor = np.zeros(len(tree.parents))
     rank = untied = people
@@ -102,9 +102,9 @@ def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
     def level(at: int) -> float:
         if tree.shares[at] is None:
             return np.inf
-        giver = tree.givers[at]
+        giver = tree.parent_of_entry[at]
         use = used[at] / used[giver] if used[giver] else 0.0
-        share = float(tree.part_of_level[at])
+        share = float(tree.shares_among_siblings[at])
         return 0.0 if share == 0 else np.inf if use == 0 else share / use
 
     def walk(giver: int, tied_before: bool) -> None:
@@ -134,10 +134,10 @@ def classic_fair_share(
     With `depth_oblivious` the effective use is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
     """
     require(dampening > 0, "dampening", dampening, "must be positive")
-    used = tree.totals(usage)
+    used = tree.sum_subtrees(usage)
     part = used / used[0] if used[0] else np.zeros_like(used)
     effective = part.copy()
-    for at, giver in enumerate(tree.givers[1:], start=1):
+    for at, giver in enumerate(tree.parent_of_entry[1:], start=1):
         if giver == 0:
             continue
         if tree.shares[at] is None:
@@ -145,10 +145,10 @@ def classic_fair_share(
         elif depth_oblivious:
             effective[at] = _oblivious(tree, at, part, effective)
         else:
-            level = tree.part_of_level[at]
+            level = tree.shares_among_siblings[at]
             siblings = any(tree.shares[child] for child in tree.children[giver])
             effective[at] = part[at] + (effective[giver] - part[at]) * level if siblings else effective[giver]
-    share = tree.part_of_all
+    share = tree.normalized_shares
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.exp2(-(effective / share) / dampening)
     return np.where(share > 0, factor, 0.0)
@@ -156,7 +156,7 @@ def classic_fair_share(
 
 def _oblivious(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
     """Return effective use independent of the tree's depth: the parent's ratio, scaled by the entry's own."""
-    giver, share = tree.givers[at], tree.part_of_all
+    giver, share = tree.parent_of_entry[at], tree.normalized_shares
     if not (share[at] and share[giver] and effective[giver] and part[at]):
         return float(part[at])
     of_parent = effective[giver] / share[giver]
@@ -203,7 +203,7 @@ class DecayedUsage:
         self.used = self.used * left + self.rate * gained
         self.at_s = to_s
 
-    def change(self, entry: int, rate: float, since_s: float) -> None:
+    def add_rate(self, entry: int, rate: float, since_s: float) -> None:
         """Increase an association's rate by `rate` from `since_s` on, which may be in the past."""
         self.advance(since_s)
         keep, seconds = decay_per_second(self.half_life_s), self.at_s - since_s

@@ -32,27 +32,27 @@ class AccountUsage:
     due: FloatArray
 
     @property
-    def parts(self) -> FloatArray:
+    def usage_shares(self) -> FloatArray:
         """Return use as a part of all use of its window, float64[A, K]; 0 in windows without any."""
         total = self.used.sum(axis=0)
         parts: FloatArray = np.divide(self.used, total, out=np.zeros_like(self.used), where=total > 0)
         return parts
 
     @property
-    def distance(self) -> float:
+    def misallocated_share(self) -> float:
         """Return the fraction that went to other accounts than due: 0 none, 1 all of it.
 
         In each window half the sum of |fraction used - fraction due|; averaged over windows with their use as weights.
         """
         total = self.used.sum(axis=0)
-        apart = np.abs(self.parts - self.due).sum(axis=0) / 2
+        apart = np.abs(self.usage_shares - self.due).sum(axis=0) / 2
         return float((apart * total).sum() / total.sum()) if total.sum() else 0.0
 
 
 def shares_of(policy: SitePolicy) -> dict[str, float]:
     """Return the share of the machine of each account with users, level by level."""
     accounts = policy.site.accounts
-    part, found = FairShareTree.of(accounts).part_of_all, dict[str, float]()
+    part, found = FairShareTree.from_accounts(accounts).normalized_shares, dict[str, float]()
     for row in accounts.associations:
         if row.user and row.account not in found:
             found[row.account] = float(part[row.parent])
@@ -143,7 +143,7 @@ def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
     distance = Metric(
         "share_distance", "off share", "",
         "part of all use that went to other accounts than due by share, in windows of a day", "cpsched",
-        "lower", lambda m: account_usage(m, shares).distance,
+        "lower", lambda m: account_usage(m, shares).misallocated_share,
     )  # fmt: skip
     return distance, USER_GINI, USER_JAIN
 
@@ -167,7 +167,7 @@ def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
             "share": shares.get(name, 0.0),
             "used": of_use[name],
             **row,
-            "used_by_window": use.parts[at].round(4).tolist(),
+            "used_by_window": use.usage_shares[at].round(4).tolist(),
             "due_by_window": use.due[at].round(4).tolist(),
         }
         for at, (name, row) in enumerate(sorted(rows("account").items()))

@@ -221,7 +221,8 @@ class SitePolicyFile(BaseModel):
 class SitePolicy:
     """A site's policy in a simulation.
 
-    `site` has the accounts and QOS of the file; `assigned` adds the users of a trace. `used_s` is the use before the
+    `site` has the accounts and QOS of the file; `with_users_of` adds the users of a trace. `used_s` is the use before
+    the
     trace, in processor seconds by (account, user).
     """
 
@@ -237,7 +238,7 @@ class SitePolicy:
         """Return the largest factor of a partition."""
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
-    def assigned(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
+    def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
         """Return the policy with all users of these jobs, and the jobs with their account, QOS and tier.
 
         A job keeps a QOS of its own.
@@ -257,7 +258,7 @@ class SitePolicy:
     def _place(self, job: Job) -> dict[str, object]:
         accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionPolicySchema())
         own = job.account if accounts.find(job.account, job.user, job.queue) is not None else ""
-        account = own or accounts.account_of(job.user)
+        account = own or accounts.default_account(job.user)
         at = accounts.find(account, job.user, job.queue)
         default = accounts.associations[at].default_qos if at is not None else ""
         qos = job.qos or self.file.users.qos_by_queue.get(job.queue) or default or self.file.users.qos
@@ -270,7 +271,7 @@ class SitePolicy:
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
         heads = {at: sum(row.parent == at and bool(row.user) for row in rows) for at in leaves}
         named = {rows[at].account: at for at in leaves}
-        share = [max(float(part), 1e-9) for part in FairShareTree.of(self.site.accounts).part_of_all]
+        share = [max(float(part), 1e-9) for part in FairShareTree.from_accounts(self.site.accounts).normalized_shares]
         others = self.file.users.others
         parents = {row.parent for row in rows if not row.user}
         childless = [at for at in leaves if at not in parents] or leaves
@@ -300,15 +301,15 @@ def parse_policy(path: Path, text: str) -> SitePolicy:
 
 def _policy(path: Path, tree: YamlTree) -> SitePolicy:
     if tree.content is None:
-        raise tree.wrong((), "empty", "must set accounts, qos, priority or limits")
-    file = tree.as_model(SitePolicyFile)
+        raise tree.make_error((), "empty", "must set accounts, qos, priority or limits")
+    file = tree.to_model(SitePolicyFile)
     folder, dumps = path.parent, file.dumps
     rows = read_associations(folder / dumps.associations) if dumps.associations else [Association("root", parent=-1)]
     qos = read_qos(folder / dumps.qos) if dumps.qos else {}
     try:
         accounts = AssociationTree(tuple(_accounts(file, rows)))
     except (CpschedError, KeyError) as error:
-        raise tree.wrong(("accounts",), "accounts", str(error).strip("'")) from error
+        raise tree.make_error(("accounts",), "accounts", str(error).strip("'")) from error
     qos |= {name: _qos(name, entry) for name, entry in file.qos.items()}
     partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
     enforced = "limits" in file.enforce or "safe" in file.enforce

@@ -10,11 +10,11 @@ import yaml
 
 from cpsched_sim.document import ReportTable
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import key_of
+from cpsched_sim.experiments.result_keys import hash_inputs
 from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.study.campaign import StudyCampaign
 from cpsched_sim.study.case_execution import ENDED
-from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compared
+from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compare_policies
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_report import heading
 from cpsched_sim.study.study_reproduction import results_in
@@ -28,7 +28,9 @@ BASELINE = "easy"
 """The baseline of all ratios."""
 
 
-def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False) -> dict[str, Any]:
+def make_suite(
+    own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False
+) -> dict[str, Any]:
     """Return the suite as the mapping of a study, with the dispatchers in `own` after the suite's.
 
     `quick` keeps the traces that need no file. `alone` keeps `own` and the baseline.
@@ -48,16 +50,16 @@ def suite(own: Sequence[str] = (), training: bool = False, quick: bool = False, 
     return {**words, "title": title, "traces": {name: words["traces"][name] for name in usable}, "grids": grids}
 
 
-def adopt(campaign: StudyCampaign, store: StudyResultStore, path: Path) -> tuple[int, int]:
+def import_results(campaign: StudyCampaign, store: StudyResultStore, path: Path) -> tuple[int, int]:
     """Import the results in a file of JSON lines that match the present code and traces and are not stored yet.
 
     Return the number imported, and the number made by other code, traces or suites. Raise `InputError` where a line is
     not a result or has changed since it was stored.
     """
     taken = others = 0
-    done, lines = store.before(campaign).done, list(results_in(path))
+    done, lines = store.load_earlier_results(campaign).done, list(results_in(path))
     for where, digest, line in lines:
-        if line is None or key_of(line.inputs) != digest or not line.is_as_kept:
+        if line is None or hash_inputs(line.inputs) != digest or not line.is_intact:
             raise InputError(f"{where}: has changed since it was stored")
     for _, digest, line in lines:
         if digest not in campaign.distinct:
@@ -68,7 +70,7 @@ def adopt(campaign: StudyCampaign, store: StudyResultStore, path: Path) -> tuple
     return taken, others
 
 
-def table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the benchmark's Markdown table: ratios to the baseline with the same estimates, with intervals over
     workloads. The first metric sorts the rows, best first.
     """
@@ -82,7 +84,7 @@ def table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
         mine = [row for row in rows if row["predictor"] == estimate]
         names = list(dict.fromkeys(row["dispatcher"] for row in mine))
         found = {
-            name: [compared(mine, metric, name, BASELINE, by="dispatcher") for metric in (*metrics, DECISION)]
+            name: [compare_policies(mine, metric, name, BASELINE, by="dispatcher") for metric in (*metrics, DECISION)]
             for name in names
         }
         names.sort(key=lambda name: _rank(found[name][0]))

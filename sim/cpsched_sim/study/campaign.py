@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import metric
 from cpsched.policy_spec import PolicySpec, setting_names
-from cpsched_sim.experiments.result_keys import code_identity, key_of, plugin_identity, plugins_of
+from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests, plugin_identity
 from cpsched_sim.file_io import read_json, sha256_of
 from cpsched_sim.input.yaml_tree import YamlTree, read_tree
 from cpsched_sim.oracle import SIMULATION_REGISTRIES
@@ -59,7 +59,7 @@ class StudyCase:
     @property
     def digest(self) -> str:
         """Return the name of the case's result."""
-        return key_of(self.inputs)
+        return hash_inputs(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,14 @@ def read_campaign(path: str | PathLike[str]) -> StudyCampaign:
     """Read a study from a file. Raise `InvalidFile` with file, line and field, or what unusable traces raise."""
     tree = read_tree(Path(path))
     if tree.content is None:
-        raise tree.wrong((), "empty", "must describe a study: cpsched study example prints one")
-    return _Reading(tree, tree.as_model(StudyFileSchema), Path(path).absolute().parent).campaign()
+        raise tree.make_error((), "empty", "must describe a study: cpsched study example prints one")
+    return _Reading(tree, tree.to_model(StudyFileSchema), Path(path).absolute().parent).campaign()
 
 
 def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> StudyCampaign:
     """Build a study from a mapping with a study file's keys. `folder` is the base of relative paths."""
     tree = YamlTree(Path("study"), words)
-    return _Reading(tree, tree.as_model(StudyFileSchema), Path(folder).absolute()).campaign()
+    return _Reading(tree, tree.to_model(StudyFileSchema), Path(folder).absolute()).campaign()
 
 
 def found_file(name: str, folder: Path) -> Path | None:
@@ -146,18 +146,20 @@ class _Reading:
             pair = labels["dispatcher"], labels["predictor"]
             if (other := policies.setdefault(cases[-1].labels["policy"], pair)) != pair:
                 rule = f"must differ from {other[0]} with {other[1]}: tables distinguish policies by these names"
-                raise self.tree.wrong(where, " with ".join(pair), rule)
+                raise self.tree.make_error(where, " with ".join(pair), rule)
             if len(cases) > MOST_CASES:
-                raise self.tree.wrong(where, len(cases), f"a study must not have more than {MOST_CASES:,} cases")
+                raise self.tree.make_error(where, len(cases), f"a study must not have more than {MOST_CASES:,} cases")
         for at, count in enumerate(hits):
             if not count:
-                raise self.tree.wrong(("exclude", at), "exclusion", "excludes no case: check the spelling of its names")
+                raise self.tree.make_error(
+                    ("exclude", at), "exclusion", "excludes no case: check the spelling of its names"
+                )
         if not cases:
-            raise self.tree.wrong(("grids",), "nothing", "must have at least one case: add grids or cases")
+            raise self.tree.make_error(("grids",), "nothing", "must have at least one case: add grids or cases")
         baseline = self.words.report.baseline
         if baseline is not None and baseline not in policies:
             rule = f"must be a policy of the study: {', '.join(policies)}"
-            raise self.tree.wrong(("report", "baseline"), baseline, rule)
+            raise self.tree.make_error(("report", "baseline"), baseline, rule)
         clocked = sorted({case.labels["dispatcher"] for case in cases if case.by_clock})
         self.notes += [f"{name}: {CLOCK}" for name in clocked]
         return StudyCampaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))
@@ -187,7 +189,7 @@ class _Reading:
         names = [case.name for case in self.words.cases]
         for at, case in enumerate(self.words.cases):
             if case.name in names[:at]:
-                raise self.tree.wrong(("cases", at, "name"), case.name, "must occur only once")
+                raise self.tree.make_error(("cases", at, "name"), case.name, "must occur only once")
             windows = _windows(case.window)
             for label, window in windows:
                 yield ("cases", at), {"case": case.name, **_axes(case), "window": label}, window
@@ -233,7 +235,7 @@ class _Reading:
         name = labels["trace"]
         if name not in self.words.traces:
             known = ", ".join(self.words.traces)
-            raise self.tree.wrong((*where, *_spelled(where, "trace")), name, f"must be one of traces: {known}")
+            raise self.tree.make_error((*where, *_spelled(where, "trace")), name, f"must be one of traces: {known}")
         if name not in self._traces:
             self._traces[name] = self._read_trace(name, self.words.traces[name])
         return self._traces[name]
@@ -252,13 +254,15 @@ class _Reading:
                 self.notes.append(f"{name} is left out: {words.file} is missing{recipe}")
                 return None
             rule = f"not found beside the study or in the folder {TRACES}{recipe}"
-            raise self.tree.wrong(("traces", name, "file"), words.file, rule)
+            raise self.tree.make_error(("traces", name, "file"), words.file, rule)
         digest = sha256_of(path)
         if words.sha256 not in (None, digest):
             if words.optional:
                 self.notes.append(f"{name} is left out: {path} has another digest, {digest}{recipe}")
                 return None
-            raise self.tree.wrong(("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}")
+            raise self.tree.make_error(
+                ("traces", name, "sha256"), words.sha256, f"is not the digest of {path}: {digest}"
+            )
         how = {"max_jobs": words.max_jobs, "lenient": words.lenient, "format": words.format}
         reader = self._located(("traces", name), words.file, lambda: open_trace(path, words.lenient, words.format))
         inputs = {"sha256": digest, **how, "reader": sorted(plugin_identity(type(reader).__module__).values())}
@@ -294,7 +298,7 @@ class _Reading:
         other, more = _parted(self.words.predictors.get(predictor, predictor), "predictor")
         spec = PolicySpec.of(name, other, {**settings, **more}, known=SIMULATION_REGISTRIES)
         listings = SIMULATION_REGISTRIES.dispatchers.find(name), SIMULATION_REGISTRIES.predictors.find(other)
-        files, read = dict[str, str](), plugins_of(name, other)
+        files, read = dict[str, str](), plugin_digests(name, other)
         plugins = sorted(read.values())
         owners = zip(listings, (spec.dispatcher_settings, spec.predictor_settings), strict=True)
         named = {(p.name, given.get(p.name, "")) for each, given in owners for p in each.parameters() if p.is_file}
@@ -316,7 +320,7 @@ class _Reading:
         try:
             return read()
         except CpschedError as error:
-            raise self.tree.wrong(where, value, str(error)) from error
+            raise self.tree.make_error(where, value, str(error)) from error
 
 
 def _axes(case: NamedCaseSchema) -> dict[str, Any]:
@@ -380,5 +384,5 @@ def campaign_at(path: Path, results: Path) -> StudyCampaign:
         home = Path(json.loads((results / "study.json").read_bytes())["folder"])
     tree = read_tree(path)
     if tree.content is None:
-        raise tree.wrong((), "empty", "must describe a study")
-    return _Reading(tree, tree.as_model(StudyFileSchema), home).campaign()
+        raise tree.make_error((), "empty", "must describe a study")
+    return _Reading(tree, tree.to_model(StudyFileSchema), home).campaign()

@@ -23,13 +23,13 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import sha256_of
 from cpsched_sim.replay_metrics import DecisionTimes, metric_values
-from cpsched_sim.simulation import ReplayPolicySetup, Simulation, run
+from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.tuning.tuning_windows import DAY_S, TuningWindow, cut_window
 from cpsched_sim.workloads.eurora import eurora
-from cpsched_sim.workloads.load import Workload, load, under
+from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 from cpsched_sim.workloads.lublin import lublin
 
 ENDED, FAILED, LIMITED = "ended", "failed", "did not end"
@@ -99,13 +99,15 @@ def _decided(
     window = _window(workload, part)
     spec = PolicySpec(**task["spec"])
     history = window.history if window is not None else ()
-    found = run(window.workload if window is not None else workload, ReplayPolicySetup(spec), progress, before=history)
+    found = replay_workload(
+        window.workload if window is not None else workload, ReplayPolicySetup(spec), progress, before=history
+    )
     measures = _judged(found.measures, window)
     values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
     result = {
         "outcome": ENDED, "why": "", "figures": {name: _plain(value) for name, value in values.items()},
-        "left_waiting": found.left_waiting, "rounds": schedule.rounds, "violations": len(schedule.violations),
+        "left_waiting": found.never_started_count, "rounds": schedule.rounds, "violations": len(schedule.violations),
         "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _digest(found),
     }  # fmt: skip
     made = {"cpu_s": schedule.cpu_s, "decision": asdict(DecisionTimes.of(schedule.dispatch_s))}
@@ -129,7 +131,7 @@ def _workload(task: Mapping[str, Any]) -> Workload:
     site = load_policy(Path(task["policy"]))
     if site.sha256 != task["policy_sha256"]:
         raise InputError(f"{task['policy']}: {CHANGED}")
-    return under(workload, site)
+    return apply_site_policy(workload, site)
 
 
 def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:

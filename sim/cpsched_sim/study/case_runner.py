@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError, SimulationError
-from cpsched_sim.experiments.engines import engine_of
+from cpsched_sim.experiments.engines import make_engine
 from cpsched_sim.experiments.runner import Fractions, TaskExecutor, TaskFailure, Tell, run_all
 from cpsched_sim.file_io import sha256_of
 from cpsched_sim.study.campaign import StudyCampaign, campaign_of, read_campaign
@@ -50,13 +50,14 @@ def run_cases(
     progress: Fractions | None = None,
     before: FoundCaseResults | None = None,
 ) -> StudyResults:
-    """Run each case that has no result and store the result at once. The caller must hold the folder (`alone`).
+    """Run each case that has no result and store the result at once. The caller must hold the folder
+    (`lock_exclusively`).
 
     `before` is what `store.before` returned, if the caller has it.
 
     Raise `InputError` where a result cannot be written. Earlier results stay, and the next call continues.
     """
-    done = dict((before if before is not None else store.before(campaign, again)).done)
+    done = dict((before if before is not None else store.load_earlier_results(campaign, again)).done)
     distinct, limits = list(campaign.distinct.values()), campaign.words.limits
     open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
     tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
@@ -94,14 +95,14 @@ def run_study(
 ) -> StudyResults:
     """Run a study into the folder `out`; cases that have a result there are not run again.
 
-    `study` is the path of a study file, or a mapping with the same keys. `on` names an engine (see `engine_of`); the
+    `study` is the path of a study file, or a mapping with the same keys. `on` names an engine (see `make_engine`); the
     default is `processes` processes on this machine. `to_frame()` of the result has a row for each case.
     Raise `InvalidFile` with file, line and field, or `InputError`.
     """
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)
     store = StudyResultStore(Path(out))
-    with store.alone():
+    with store.lock_exclusively():
         store.write_study(campaign)
-        results = run_cases(campaign, store, engine_of(on, processes), again)
+        results = run_cases(campaign, store, make_engine(on, processes), again)
         write_all(results)
     return results

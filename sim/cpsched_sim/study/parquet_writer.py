@@ -9,7 +9,7 @@ from typing import Any
 from cpsched_sim.errors import InputError
 
 
-def is_there() -> bool:
+def is_pyarrow_installed() -> bool:
     """Return whether pyarrow is installed."""
     try:
         import pyarrow  # noqa: F401
@@ -18,7 +18,7 @@ def is_there() -> bool:
     return True
 
 
-def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
+def rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return rows as a Parquet file: a column for each name, null where a row has none. Raise `InputError`."""
     pyarrow, parquet = _pyarrow()
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -28,7 +28,7 @@ def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return file.getvalue()
 
 
-def packed_columns(columns: Mapping[str, Any]) -> bytes:
+def columns_to_parquet(columns: Mapping[str, Any]) -> bytes:
     """Return columns as a Parquet file. Raise `InputError`."""
     pyarrow, parquet = _pyarrow()
     file = io.BytesIO()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cpsched.metrics import METRICS
-from cpsched_sim.experiments.statistics import FloatArray, margins
+from cpsched_sim.experiments.statistics import FloatArray, margins_of_error
 
 LARGEST_LOG = 700.0
 """The limit at which exp() overflows; few units and many comparisons give intervals that wide."""
@@ -55,12 +55,12 @@ class RankedPolicy:
     """The policies that do not differ significantly from this one."""
 
 
-def compared(
+def compare_policies(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> GeometricMeanRatio | None:
     """Compare `these` with `those` by a figure; None without a shared workload in which both are positive."""
     found = _paired(rows, metric, these, those, by)
-    return None if found is None else _ratio(*found, margins([found[0]])[0])
+    return None if found is None else _ratio(*found, margins_of_error([found[0]])[0])
 
 
 def _ratio(logs: FloatArray, of: str, margin: float) -> GeometricMeanRatio:
@@ -84,27 +84,27 @@ def _paired(
     return (np.array([np.mean(list(each.values())) for each in pairs.values()]), "workloads") if pairs else None
 
 
-def ranking(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
+def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
     """Rank policies by a figure, best first, over the workloads and seeds that all of them share."""
-    rows = common(rows, metric, by)
+    rows = complete_rows(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
         return []
     means = {name: float(np.mean([math.log(row[metric]) for row in rows if row[by] == name])) for name in names}
     names.sort(key=lambda name: means[name], reverse=metric in HIGHER)
     found = {pair: each for pair in combinations(names, 2) if (each := _paired(rows, metric, *pair, by)) is not None}
-    joint = zip(found.items(), margins([logs for logs, _ in found.values()]), strict=True)
+    joint = zip(found.items(), margins_of_error([logs for logs, _ in found.values()]), strict=True)
     apart = {pair for (pair, (logs, _)), margin in joint if abs(np.mean(logs)) > margin}
     places = []
     for name in names:
-        ratio = compared(rows, metric, name, names[0], by)
+        ratio = compare_policies(rows, metric, name, names[0], by)
         assert ratio is not None
         alike = [b if a == name else a for a, b in found if name in (a, b) and (a, b) not in apart]
         places.append(RankedPolicy(name, ratio, tuple(alike)))
     return places
 
 
-def common(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
+def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
     """Return the rows of workloads and seeds in which every policy has a positive figure, without named cases."""
     positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
@@ -114,10 +114,10 @@ def common(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -
     return [row for row in positive if there[*_workload(row), row["seed"]] == names]
 
 
-def left_out(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `common` drops, each by the labels in which it differs from the others."""
+def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
+    """Return the workloads that `complete_rows` drops, each by the labels in which it differs from the others."""
     mine = [row for row in rows if not row["case"]]
-    kept = {_workload(row) for row in common(rows, metric)}
+    kept = {_workload(row) for row in complete_rows(rows, metric)}
     axes = [axis for axis in WORKLOAD if len({row[axis] for row in mine}) > 1]
     gone = [row for row in mine if _workload(row) not in kept]
     return list(dict.fromkeys(" ".join(str(row[axis]) for axis in axes) or str(row["trace"]) for row in gone))

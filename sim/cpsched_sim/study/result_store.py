@@ -49,14 +49,14 @@ class StoredCaseResult:
         return cls(inputs, result, made)
 
     @property
-    def ended(self) -> bool:
+    def has_figures(self) -> bool:
         """Return whether the case has figures."""
         return bool(self.result["outcome"] == ENDED)
 
     @property
-    def is_as_kept(self) -> bool:
+    def is_intact(self) -> bool:
         """Return whether inputs and result match the digest in `made`, that is, are unchanged."""
-        content = encoded({"inputs": self.inputs, "result": self.result})
+        content = encode_json({"inputs": self.inputs, "result": self.result})
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
 
 
@@ -76,7 +76,7 @@ class StudyResultStore:
     folder: Path
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock_exclusively(self) -> Iterator[None]:
         """Lock the folder for the block. Raise `InputError` if another study holds the lock."""
         require_writable_folder(self.folder)
         try:
@@ -97,17 +97,17 @@ class StudyResultStore:
 
     def keep(self, case: StudyCase, outcome: StudyCaseOutcome) -> None:
         """Store a result; the file that marks it as complete is written last. Raise `InputError`."""
-        content = encoded({"inputs": dict(case.inputs), "result": outcome.result})
+        content = encode_json({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
         self._write(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
     def keep_line(self, case: StudyCase, line: StoredCaseResult) -> None:
         """Store a result from a line of another study's results, unchanged. Raise `InputError`."""
-        self._write(case, line.made, encoded({"inputs": line.inputs, "result": line.result}))
+        self._write(case, line.made, encode_json({"inputs": line.inputs, "result": line.result}))
 
     def _write(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
-        write_atomically(self.folder / MADE / f"{case.digest}.json", encoded({**made, "labels": dict(case.labels)}))
+        write_atomically(self.folder / MADE / f"{case.digest}.json", encode_json({**made, "labels": dict(case.labels)}))
         write_atomically(self.path(case.digest), content)
 
     def path(self, digest: str) -> Path:
@@ -123,7 +123,7 @@ class StudyResultStore:
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 
-    def before(self, campaign: StudyCampaign, again: bool = False) -> FoundCaseResults:
+    def load_earlier_results(self, campaign: StudyCampaign, again: bool = False) -> FoundCaseResults:
         """Return the results that need no new run.
 
         A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
@@ -134,20 +134,20 @@ class StudyResultStore:
             kept = self.find(digest)
             if kept is None:
                 continue
-            if not kept.is_as_kept:
+            if not kept.is_intact:
                 altered.append(digest)
-            elif (kept.ended or (not again and not _may_end_now(kept, campaign))) and (
-                not campaign.words.jobs or not kept.ended or (self.folder / JOBS / f"{digest}.npz").exists()
+            elif (kept.has_figures or (not again and not _may_end_now(kept, campaign))) and (
+                not campaign.words.jobs or not kept.has_figures or (self.folder / JOBS / f"{digest}.npz").exists()
             ):
                 done[digest] = kept
         return FoundCaseResults(done, altered)
 
-    def others(self, campaign: StudyCampaign) -> int:
+    def count_foreign_results(self, campaign: StudyCampaign) -> int:
         """Count the results of code, data or settings other than the study's."""
         known = campaign.distinct
         return sum(path.stem not in known for path in (self.folder / CASES).glob("*.json"))
 
-    def costs_s(self) -> list[float]:
+    def earlier_wall_times_s(self) -> list[float]:
         """Return the wall times of all stored cases."""
         found = []
         for path in sorted((self.folder / MADE).glob("*.json")):
@@ -162,9 +162,9 @@ class StudyResultStore:
             "title": campaign.words.title, "folder": str(campaign.folder), "excluded": dict(campaign.excluded),
             "traces": _traces(campaign), "cases": cases,
         }  # fmt: skip
-        write_atomically(self.folder / STUDY, encoded(content))
+        write_atomically(self.folder / STUDY, encode_json(content))
 
-    def changed(self, campaign: StudyCampaign) -> list[str]:
+    def list_changed_traces(self, campaign: StudyCampaign) -> list[str]:
         """Return a sentence for each trace that changed since the last run in this folder."""
         try:
             before = json.loads((self.folder / STUDY).read_bytes())["traces"]
@@ -188,6 +188,6 @@ def _may_end_now(kept: StoredCaseResult, campaign: StudyCampaign) -> bool:
     return any(now[name] is None or now[name] > value for name, value in limit.items())
 
 
-def encoded(content: Any) -> bytes:
+def encode_json(content: Any) -> bytes:
     """Encode as JSON with sorted keys: equal content gives equal bytes."""
     return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from cpsched_sim.document import markdown, page
+from cpsched_sim.document import render_markdown, render_page
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.study import parquet_writer, study_report
@@ -24,15 +24,15 @@ def write_all(results: StudyResults) -> list[str]:
     """Write all outputs; return a sentence for each one that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
     write_atomically(folder / LINES, lines_of(results).encode())
-    if parquet_writer.is_there():
-        write_atomically(folder / TABLE, parquet_writer.packed(results.rows()))
+    if parquet_writer.is_pyarrow_installed():
+        write_atomically(folder / TABLE, parquet_writer.rows_to_parquet(results.rows()))
         if results.campaign.words.jobs:
             write_atomically(folder / SCHEDULES, _schedules(results))
     else:
         notes.append(f"no {TABLE}: Parquet needs pyarrow: pip install 'cpsched[study]'")
     title, blocks = results.campaign.words.title, list(study_report.blocks(results))
-    write_atomically(folder / LETTER, markdown(title, blocks).encode())
-    write_atomically(folder / PAGE, page(title, blocks).encode())
+    write_atomically(folder / LETTER, render_markdown(title, blocks).encode())
+    write_atomically(folder / PAGE, render_page(title, blocks).encode())
     return notes
 
 
@@ -55,7 +55,7 @@ def _schedules(results: StudyResults) -> bytes:
     """Return all schedules as one table: a row for each job of each distinct case, with the digest of the case."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
-        if kept.ended:
+        if kept.has_figures:
             path: Path = results.folder / JOBS / f"{digest}.npz"
             try:
                 with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
@@ -65,4 +65,4 @@ def _schedules(results: StudyResults) -> bytes:
                 raise InputError(f"{path}: {rule}") from error
             parts.append({"digest": np.full(len(found["job"]), digest), **found})
     names = list(parts[0]) if parts else []
-    return parquet_writer.packed_columns({name: np.concatenate([part[name] for part in parts]) for name in names})
+    return parquet_writer.columns_to_parquet({name: np.concatenate([part[name] for part in parts]) for name in names})

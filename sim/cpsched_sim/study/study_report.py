@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 
 from cpsched.errors import CpschedError, abbreviate
-from cpsched.formatting import figure
+from cpsched.formatting import format_number
 from cpsched.metrics import metric
 from cpsched_sim.document import ReportBlock, ReportFigure, ReportHeading, ReportParagraph, ReportTable
 from cpsched_sim.errors import quote_value
 from cpsched_sim.experiments.statistics import LEVEL
 from cpsched_sim.report import weekly_charts
-from cpsched_sim.study.policy_ranking import RankedPolicy, common, compared, left_out, ranking
+from cpsched_sim.study.policy_ranking import (
+    RankedPolicy,
+    compare_policies,
+    complete_rows,
+    excluded_workloads,
+    rank_policies,
+)
 from cpsched_sim.study.study_results import StudyResults
 from cpsched_sim.study.study_schema import ReportPlotSchema, ReportTableSchema
 
@@ -49,22 +55,28 @@ def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterato
 
 def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
     """Yield the ranking, best first, each with its ratio to the first and to the baseline."""
-    places = ranking(rows, name)
+    places = rank_policies(rows, name)
     yield ReportHeading(f"Ranking by {heading(name)}")
     if not places:
         why = "in no workload do all policies have a figure above zero" if rows else "no results yet"
         yield ReportParagraph(f"None: {why}, or fewer than two policies.")
         return
-    shared = common(rows, name)
+    shared = complete_rows(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
     head = ["", "policy", "mean", "to the first", f"{LEVEL:.0%} interval"]
     head += [f"to {base}", f"{LEVEL:.0%} interval"] if base is not None else []
     lines = []
     for at, place in enumerate(places):
         mean = float(np.mean([row[name] for row in shared if row["policy"] == place.name]))
-        line = [str(at + 1), place.name, figure(mean), f"{place.ratio.ratio:.3f}", _span(place.ratio) if at else "-"]
+        line = [
+            str(at + 1),
+            place.name,
+            format_number(mean),
+            f"{place.ratio.ratio:.3f}",
+            _span(place.ratio) if at else "-",
+        ]
         if base is not None:
-            found = compared(shared, name, place.name, base)
+            found = compare_policies(shared, name, place.name, base)
             line += (
                 [f"{found.ratio:.3f}", _span(found) if place.name != base else "-"] if found is not None else ["", ""]
             )
@@ -77,7 +89,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     ]
     if units.units < 2:
         sentences = ["One workload and no seeds: ratios without intervals, so no difference is significant."]
-    if dropped := left_out(rows, name):
+    if dropped := excluded_workloads(rows, name):
         some = abbreviate(dropped, _MOST_NAMED, text=quote_value)
         sentences.append(f"Left out, because a policy has no figure above zero there: {len(dropped)} ({some}).")
     yield from (*map(ReportParagraph, sentences), ReportTable("", [*head, "not significantly different from"], lines))
@@ -96,7 +108,7 @@ def _table(rows: Sequence[Mapping[str, Any]], words: ReportTableSchema) -> Itera
     down, across = ([key[at] for key in cells] for at in (0, 1))
     columns = list(dict.fromkeys(across))
     lines = [
-        [str(each), *(figure(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
+        [str(each), *(format_number(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
         for each in dict.fromkeys(down)
     ]
     yield ReportHeading(words.title)
@@ -114,7 +126,7 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: ReportPlotSchema, name: str)
         x.append(float(across) if isinstance(across, int | float) else float(order.index(across)))
         y.append(value)
     lines = [
-        [line, *(figure(cells[line, each]) if (line, each) in cells else "-" for each in order)]
+        [line, *(format_number(cells[line, each]) if (line, each) in cells else "-" for each in order)]
         for line in dict.fromkeys(line for line, _ in cells)
     ]
 
@@ -122,7 +134,9 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: ReportPlotSchema, name: str)
     if series:
         numbers = ReportTable("", [words.lines, *map(str, order)], lines)
         yield ReportFigure(
-            lambda: weekly_charts.lines(series, words.across, heading(words.metric), name), numbers, is_open=True
+            lambda: weekly_charts.draw_line_plot(series, words.across, heading(words.metric), name),
+            numbers,
+            is_open=True,
         )
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import key_of
+from cpsched_sim.experiments.result_keys import hash_inputs
 from cpsched_sim.experiments.runner import TaskExecutor, TaskFailure, run_all
 from cpsched_sim.study.campaign import StudyCampaign
 from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
 from cpsched_sim.study.case_runner import run_case
-from cpsched_sim.study.result_store import CASES, LINES, StoredCaseResult, StudyResultStore, encoded
+from cpsched_sim.study.result_store import CASES, LINES, StoredCaseResult, StudyResultStore, encode_json
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ def verify(
     """
     found, kept = ReproductionResult(), dict[str, StoredCaseResult]()
     for where, digest, each in results_in(source):
-        if each is None or key_of(each.inputs) != digest or not each.is_as_kept:
+        if each is None or hash_inputs(each.inputs) != digest or not each.is_intact:
             found.differs.append(f"{where}: is damaged, or has changed since it was stored")
         else:
             kept[digest] = each
@@ -63,7 +63,7 @@ def verify(
     def compare(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
         found.decided += 1
         before = kept[cases[at].digest].result
-        if isinstance(outcome, StudyCaseOutcome) and encoded(before) == encoded(outcome.result):
+        if isinstance(outcome, StudyCaseOutcome) and encode_json(before) == encode_json(outcome.result):
             found.same += 1
             return
         why = str(outcome) if isinstance(outcome, TaskFailure) else _first_difference(before, outcome.result)

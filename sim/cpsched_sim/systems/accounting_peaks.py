@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.metrics import step_counts
 from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.errors import InputError
@@ -120,7 +120,7 @@ def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     there = sum(kind.count * kind.each["cores"] for kind in kinds)
     notes.append(f"Peak use: {_at_once(records, cores):,} of these {there:,} cores.")
     partitions = sorted({part for each in seen.values() for part in each.partitions})
-    return SystemDraft(name, f"{many(len(seen), 'node')} that jobs ran on", kinds, notes, partitions)
+    return SystemDraft(name, f"{format_count(len(seen), 'node')} that jobs ran on", kinds, notes, partitions)
 
 
 def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -145,13 +145,13 @@ def _all_alike(records: Sequence[TraceRecord], name: str, resources: Sequence[st
     used = ", ".join(f"{amount:,} {r}" for r, amount in at_once.items())
     notes = [
         GUESSED,
-        f"Peak use: {used}; the widest job had {many(widest, 'node')}.",
+        f"Peak use: {used}; the widest job had {format_count(widest, 'node')}.",
         "The file has no nodes of jobs (NodeList): all nodes are assumed to be equal and in every partition.",
         "Amounts of a node: the largest share of a node given to a job. Number of nodes: enough for the peak use.",
     ]
     kind = DraftNodeType(count, each, prefix="n")
     return SystemDraft(
-        name, f"{many(count, 'node is', 'nodes are')} enough for the peak use", [kind], notes, (), resources
+        name, f"{format_count(count, 'node is', 'nodes are')} enough for the peak use", [kind], notes, (), resources
     )
 
 

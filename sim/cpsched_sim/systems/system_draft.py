@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from cpsched.errors import abbreviate
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.errors import quote_value
 from cpsched_sim.systems.slurm_node_parsing import SINFO, ParsedSlurmNodes, SlurmNode
 from cpsched_sim.systems.system_file import SystemFile, parse_system
@@ -89,7 +89,7 @@ def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> Syste
     if lone := [node.name for node in nodes if not node.partitions]:
         notes.append(f"{len(lone)} are in none of the printed partitions: {abbreviated_names(lone)}.")
     partitions = sorted({part for node in nodes for part in node.partitions})
-    return SystemDraft(name, f"{many(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
+    return SystemDraft(name, f"{format_count(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
 
 
 def _alike(node: SlurmNode) -> tuple[object, ...]:

@@ -158,7 +158,7 @@ class System:
         self._requests[ask] = request
         return request
 
-    def lacks(self, partition: str) -> bool:
+    def is_unknown_partition(self, partition: str) -> bool:
         """Return whether the system has partitions, but not this one."""
         return bool(partition and self.file.partitions) and partition not in self._set_of
 
@@ -284,5 +284,5 @@ def parse_system(path: Path, text: str) -> SystemFile:
 
 def _validated(tree: YamlTree) -> SystemFile:
     if tree.content is None:
-        raise tree.wrong((), "empty", "must describe a system")
-    return tree.as_model(SystemFile)
+        raise tree.make_error((), "empty", "must describe a system")
+    return tree.to_model(SystemFile)

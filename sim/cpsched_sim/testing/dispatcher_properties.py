@@ -110,8 +110,8 @@ def jobs_run_within_capacity(words: str) -> None:
         able = [can_run(cluster, item.job) for item in trace]
         assert (schedule.start_s != NEVER).tolist() == able, "every job that can run starts eventually"
         assert [i not in schedule.refused for i in range(len(trace))] == able
-        assert misplaced(cluster, trace, schedule) == []
-        assert overfull(cluster, trace, schedule) == []
+        assert find_misplaced_jobs(cluster, trace, schedule) == []
+        assert find_overcommitted(cluster, trace, schedule) == []
         again = replay(trace, cluster, policy_of(words, predictor))
         assert np.array_equal(again.start_s, schedule.start_s)
         for index in range(len(trace)):
@@ -128,7 +128,7 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 )
 
 
-def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
+def find_overcommitted(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
     """Return (second, node) pairs that are overbooked; whole-node jobs use all of a node alone."""
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
@@ -148,7 +148,7 @@ def overfull(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) ->
     return found
 
 
-def misplaced(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
+def find_misplaced_jobs(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
     """Return jobs whose placement violates their request: units, distinct nodes, node set, time."""
     found = []
     for i, item in enumerate(trace):

@@ -87,7 +87,7 @@ class AccountingColumns:
             return cls(separator, _cells(first, separator), first)
         return cls("|", XDMOD_COLUMNS.split("|"))
 
-    def where(self, name: str) -> int | None:
+    def index_of(self, name: str) -> int | None:
         """Return the position of a column or its equivalent, or None."""
         low = name.lower()
         return next((at for each in (low, *COLUMN_ALIASES.get(low, ())) if (at := self.at.get(each)) is not None), None)
@@ -97,7 +97,7 @@ class AccountingColumns:
         has_amounts = bool({"alloctres", "reqtres"} & self.at.keys())
         instead = {"Start": "Wait", "End": "Elapsed"}
         needed = (*REQUIRED_COLUMNS, *(() if has_amounts else AMOUNTS))
-        return [name for name in needed if self.where(name) is self.where(instead.get(name, name)) is None]
+        return [name for name in needed if self.index_of(name) is self.index_of(instead.get(name, name)) is None]
 
     def is_header(self, text: str) -> bool:
         """Return whether a line is a header, with this file's columns in any order, or with sacct's.
@@ -112,7 +112,7 @@ class AccountingColumns:
             return False
         return (bool(self._names) and self._names == set(cells)) or (bool(separator_of(text)) and _has_times(text))
 
-    def goes_on(self, before: str, text: str) -> bool:
+    def is_continuation(self, before: str, text: str) -> bool:
         """Return whether a line continues the job of the line before, whose name contains a line break."""
         between = text.count(self.separator)
         if between >= self.count - 1 or len(before) > MAX_LINE_CHARS or _LOOKS_LIKE_A_JOB.match(text):

@@ -119,7 +119,7 @@ class SacctReader(TraceReader):
             rule = "is missing; add it to sacct's --format, or set its column with --columns NAME=COLUMN"
             raise self._wrong("columns", ", ".join(missing), rule)
         self.columns = columns
-        self._at = {name: columns.where(name) for name in COLUMNS_READ}
+        self._at = {name: columns.index_of(name) for name in COLUMNS_READ}
         self._limit_in_minutes = "timelimit" not in columns.at
 
     def _lines(self) -> Iterator[tuple[int, str]]:
@@ -130,7 +130,7 @@ class SacctReader(TraceReader):
                 yield number, text
             elif begun is None:
                 begun = number, text
-            elif self.columns.goes_on(begun[1], text):
+            elif self.columns.is_continuation(begun[1], text):
                 self.tally.taken[NAME_GOES_ON] += 1
                 begun = begun[0], f"{begun[1].rstrip()} {text.lstrip()}"
             else:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.model import Job, Request
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.input.input_limits import (
@@ -141,9 +141,9 @@ class TraceReaderCounts:
 def _sentences(verb: str, one: str, reasons: Counter[str]) -> list[str]:
     """Return a sentence for each of the most frequent reasons, in alphabetical order."""
     shown = sorted(reasons.most_common(MOST_REASONS))
-    notes = [f"{verb} {many(count, one)}: {why}" for why, count in shown]
+    notes = [f"{verb} {format_count(count, one)}: {why}" for why, count in shown]
     if more := reasons.total() - sum(count for _, count in shown):
-        notes.append(f"{verb} {many(more, one)}: {many(len(reasons) - len(shown), 'other reason')}")
+        notes.append(f"{verb} {format_count(more, one)}: {format_count(len(reasons) - len(shown), 'other reason')}")
     return notes
 
 

@@ -26,12 +26,12 @@ _NOT_REPLAYED = ("limit_s", "site_weight")
 """Settings that a replay ignores: it has no time limits of this machine and no site priorities."""
 
 
-def candidates(present: PolicySpec) -> list[PolicySpec]:
+def list_candidates(present: PolicySpec) -> list[PolicySpec]:
     """Return the present setting, then others, each once; other settings keep their present values."""
     own = present if present.dispatcher == LOOKAHEAD else PolicySpec(LOOKAHEAD)
     found: dict[str, PolicySpec] = {}
     for spec in (present, *_varied(own)):
-        found.setdefault(repr(in_full(spec)), spec)
+        found.setdefault(repr(expand_defaults(spec)), spec)
     return list(found.values())
 
 
@@ -43,7 +43,7 @@ def _varied(own: PolicySpec) -> Iterator[PolicySpec]:
             yield replace(own, predictor=predictor, predictor_settings=options, dispatcher_settings=settings)
     for stop in PRESETS.values():
         yield _with(own, objective=stop.objective, overdue_h=f"{OVERDUE_H:g}")
-    row = OBJECTIVES[str(in_full(own)["objective"])]
+    row = OBJECTIVES[str(expand_defaults(own)["objective"])]
     effort = own.dispatcher_settings.get("effort")
     yield _with(own, effort=str(MORE_EFFORT * (row.effort if effort in (None, "", "none") else int(str(effort)))))
 
@@ -52,7 +52,7 @@ def _with(spec: PolicySpec, **settings: str) -> PolicySpec:
     return replace(spec, dispatcher_settings={**spec.dispatcher_settings, **settings})
 
 
-def in_full(spec: PolicySpec) -> dict[str, Any]:
+def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
     """Return all parameters of a policy, including defaults; equal parameters give equal decisions."""
     found: dict[str, Any] = {"dispatcher": spec.dispatcher, "predictor": spec.predictor, "overrun": spec.overrun}
     parts = ((SIMULATION_REGISTRIES.dispatchers, spec.dispatcher, spec.dispatcher_settings),
@@ -64,21 +64,21 @@ def in_full(spec: PolicySpec) -> dict[str, Any]:
     return found
 
 
-def replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
+def to_replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
     """Return the spec without settings that a replay ignores, with another seed if it is randomized."""
     kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _NOT_REPLAYED}
-    if seed is not None and draws(spec):
+    if seed is not None and is_randomized(spec):
         kept["seed"] = str(seed)
     return replace(spec, dispatcher_settings=kept)
 
 
-def draws(spec: PolicySpec) -> bool:
+def is_randomized(spec: PolicySpec) -> bool:
     """Return whether the dispatcher has a seed."""
     return any(each.name == "seed" for each in SIMULATION_REGISTRIES.dispatchers.find(spec.dispatcher).parameters())
 
 
-def changes(present: PolicySpec, other: PolicySpec) -> str:
+def describe_changes(present: PolicySpec, other: PolicySpec) -> str:
     """Return the changes from `present` to `other` as text: `objective=slowdown predictor=quantile`."""
-    before, now = in_full(present), in_full(other)
+    before, now = expand_defaults(present), expand_defaults(other)
     extra = [f"{name}={value}" for name, value in now.items() if before.get(name, None) != value or name not in before]
     return " ".join(extra) or "nothing"

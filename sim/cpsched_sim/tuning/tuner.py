@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cpsched.goal_presets import Goal, ratios
+from cpsched.goal_presets import Goal, ratios_to_baseline
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.tuning.setting_candidates import candidates, changes, draws, replayable
+from cpsched_sim.tuning.setting_candidates import describe_changes, is_randomized, list_candidates, to_replayable
 from cpsched_sim.tuning.tuning_windows import TuningWindow, TuningWindowSplit
 from cpsched_sim.tuning.window_replays import SettingTrial, Trials
 from cpsched_sim.tuning.window_scores import (
     Progress,
     RatioEstimate,
     WindowMetricSums,
-    each_window,
     mean_of,
     metric_values,
     paired_ratios,
+    scores_by_window,
 )
 
 FINALISTS = 4
@@ -115,7 +115,7 @@ class TuningResult:
             return "Keep the present setting: none within the limits was better on the windows used for choosing."
         assert self.chosen is not None
         assert self.gain is not None
-        change, gain = changes(self.present.spec, self.chosen.spec), format_percent_range(self.gain)
+        change, gain = describe_changes(self.present.spec, self.chosen.spec), format_percent_range(self.gain)
         where = f"on {self.windows[1]} windows not used for choosing"
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
@@ -130,7 +130,7 @@ def format_percent_range(estimate: RatioEstimate) -> str:
 
 def replays_at_most(question: TuningRequest, halves: TuningWindowSplit) -> int:
     """Return the maximum number of replays, for progress."""
-    tried, choosing, judging = len(candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
+    tried, choosing, judging = len(list_candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
     further = (FINALISTS + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
@@ -153,7 +153,7 @@ class _Search:
 
     def found(self) -> TuningResult:
         goal, present, seeds = self._question.goal, self._question.present, self._question.seeds
-        specs, choosing, judging = candidates(present), self._halves.choosing, self._halves.judging
+        specs, choosing, judging = list_candidates(present), self._halves.choosing, self._halves.judging
         self._replay([BASELINE, *specs], choosing, 1)
         self._must_work(BASELINE, present)
         first = sorted((self._tried(spec, 1) for spec in specs), key=_rank)
@@ -172,7 +172,7 @@ class _Search:
         verdict: Verdict = "none" if not mine.fits and best is None else "keep"
         if chosen is not None:
             gain, held = chosen.against_present["score"], ratios_of(chosen.against_baseline)
-            verdict = "better" if gain.high < 1 and not goal.broken(held) else "unclear"
+            verdict = "better" if gain.high < 1 and not goal.exceeded_limits(held) else "unclear"
         self._progress(self._total, self._total)
         return TuningResult(
             goal,
@@ -190,7 +190,7 @@ class _Search:
     def _each(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:
         """Return the score of each window relative to the present setting."""
         mine, present = self._tallies(spec, windows), self._tallies(self._question.present, windows)
-        return tuple(each_window(self._question.goal, mine, present))
+        return tuple(scores_by_window(self._question.goal, mine, present))
 
     def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
         """Replay what is missing; each randomized setting with its seeds."""
@@ -225,15 +225,15 @@ class _Search:
         return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
 
     def _tried(self, spec: PolicySpec, seeds: int) -> TuningCandidateResult:
-        goal, changed = self._question.goal, changes(self._question.present, spec)
+        goal, changed = self._question.goal, describe_changes(self._question.present, spec)
         if error := self._error(spec):
             return TuningCandidateResult(spec, changed, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
-        found = ratios(
+        found = ratios_to_baseline(
             metric_values(self._tallies(spec, windows, seeds)), metric_values(self._tallies(BASELINE, windows))
         )
         return TuningCandidateResult(
-            spec, changed, seeds if draws(spec) else 1, found, goal.score(found), goal.broken(found)
+            spec, changed, seeds if is_randomized(spec) else 1, found, goal.score(found), goal.exceeded_limits(found)
         )
 
     def _shown(self, spec: PolicySpec) -> EvaluatedSetting:
@@ -257,7 +257,7 @@ class _Search:
 
 
 def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
-    return [replayable(spec, seed) for seed in range(seeds)] if draws(spec) else [replayable(spec)]
+    return [to_replayable(spec, seed) for seed in range(seeds)] if is_randomized(spec) else [to_replayable(spec)]
 
 
 def _rank(tried: TuningCandidateResult) -> tuple[bool, float]:
@@ -278,7 +278,7 @@ def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
             return None
         return {
             "policy": str(each.spec),
-            "changes": changes(found.present.spec, each.spec),
+            "changes": describe_changes(found.present.spec, each.spec),
             "against_baseline": {name: _plain(e) for name, e in each.against_baseline.items()},
             "against_present": {name: _plain(e) for name, e in each.against_present.items()},
             "each_window": list(each.each_window),

@@ -18,7 +18,7 @@ from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.experiments import result_keys
 from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_all
 from cpsched_sim.file_io import write_atomically
-from cpsched_sim.simulation import ReplayPolicySetup, run
+from cpsched_sim.simulation import ReplayPolicySetup, replay_workload
 from cpsched_sim.tuning.tuning_windows import TuningWindow
 from cpsched_sim.tuning.window_scores import WindowMetricSums
 from cpsched_sim.watchdog import LIMIT_S
@@ -41,9 +41,11 @@ Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcom
 """Replays trials and reports the number of replays done; returns the outcome of each."""
 
 
-def tally_of(spec: PolicySpec, window: TuningWindow, renew: Callable[..., None] | None = None) -> WindowMetricSums:
-    """Replay a window. Raise what `run` raises, and `InputError` if judged jobs never started."""
-    found = run(window.workload, ReplayPolicySetup(spec), renew, before=window.history)
+def replay_window_metrics(
+    spec: PolicySpec, window: TuningWindow, renew: Callable[..., None] | None = None
+) -> WindowMetricSums:
+    """Replay a window. Raise what `replay_workload` raises, and `InputError` if judged jobs never started."""
+    found = replay_workload(window.workload, ReplayPolicySetup(spec), renew, before=window.history)
     tally = WindowMetricSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
         raise InputError(f"{window.judged - tally.jobs:.0f} jobs never started")
@@ -88,9 +90,9 @@ class TrialResultCache:
 
 def key_of(spec: PolicySpec, window: TuningWindow) -> str:
     """Return the file name of a result."""
-    plugins = sorted(result_keys.plugins_of(spec.dispatcher, spec.predictor).values())
+    plugins = sorted(result_keys.plugin_digests(spec.dispatcher, spec.predictor).values())
     inputs = {"code": result_keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
-    return f"{result_keys.key_of(inputs)}.tally"
+    return f"{result_keys.hash_inputs(inputs)}.tally"
 
 
 @dataclass(slots=True)
@@ -129,4 +131,4 @@ class TrialRunner:
 
 
 def _replayed(task: tuple[PolicySpec, TuningWindow], tell: Tell) -> WindowMetricSums:
-    return tally_of(*task, lambda *done: tell())
+    return replay_window_metrics(*task, lambda *done: tell())

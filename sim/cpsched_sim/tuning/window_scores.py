@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cpsched.goal_presets import Goal, ratios
+from cpsched.goal_presets import Goal, ratios_to_baseline
 from cpsched.metrics import FloatArray, ScheduleData
-from cpsched_sim.experiments.statistics import drawn, interval
+from cpsched_sim.experiments.statistics import bootstrap_interval, draw_resample_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _rows(tallies: Sequence[WindowMetricSums]) -> FloatArray:
 
 def _resampled(tallies: Sequence[WindowMetricSums]) -> dict[str, FloatArray]:
     """Return the figures in each draw of windows."""
-    rows, weights = _rows(tallies), drawn(len(tallies))
+    rows, weights = _rows(tallies), draw_resample_counts(len(tallies))
     return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
 
 
@@ -93,11 +93,11 @@ def paired_ratios(
     Bootstrap intervals: windows are drawn with replacement, the same ones for both settings. With fewer than two
     windows the interval is unbounded.
     """
-    centre = _scored(goal, ratios(metric_values(these), metric_values(those)))
+    centre = _scored(goal, ratios_to_baseline(metric_values(these), metric_values(those)))
     if len(these) < 2:
         return {name: RatioEstimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
-    resampled = _scored(goal, ratios(_resampled(these), _resampled(those)))
-    ends = {name: interval(draws, len(these)) or (0.0, math.inf) for name, draws in resampled.items()}
+    resampled = _scored(goal, ratios_to_baseline(_resampled(these), _resampled(those)))
+    ends = {name: bootstrap_interval(draws, len(these)) or (0.0, math.inf) for name, draws in resampled.items()}
     return {name: RatioEstimate(ratio, *ends[name]) for name, ratio in centre.items()}
 
 
@@ -108,9 +108,12 @@ def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
     return {"score": score, **found}
 
 
-def each_window(goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]) -> list[float]:
+def scores_by_window(goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]) -> list[float]:
     """Return the score of each window separately."""
-    return [goal.score(ratios(metric_values([a]), metric_values([b]))) for a, b in zip(these, those, strict=True)]
+    return [
+        goal.score(ratios_to_baseline(metric_values([a]), metric_values([b])))
+        for a, b in zip(these, those, strict=True)
+    ]
 
 
 Progress = Callable[[float, int], None]

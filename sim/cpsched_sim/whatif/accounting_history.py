@@ -11,7 +11,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from cpsched.errors import InvalidValue
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
 from cpsched_sim.traces.job_runs import READ_BEFORE
@@ -267,7 +267,7 @@ def read_history(
     check_broken(reader)
     started = [record for record in ran if record.start_s is not None]
     if not started:
-        found = f"{many(len(ran), 'job')}, none with a start" if ran else "the file has no job"
+        found = f"{format_count(len(ran), 'job')}, none with a start" if ran else "the file has no job"
         why = "; ".join((found, *reader.tally.lines()))
         raise InputError(f"{path}: has no start of a job, so a replay has nothing to be compared with ({why})")
     if more := len(ran) - len(started):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import IntArray
-from cpsched_sim.experiments.statistics import DRAWS, FloatArray, drawn
+from cpsched_sim.experiments.statistics import DRAWS, FloatArray, draw_resample_counts
 from cpsched_sim.whatif.whatif_window import DAY_S, HOUR_S
 
 FEWEST = 6
@@ -27,7 +27,7 @@ BINS = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockBootstrap:
-    """Blocks of a window, and the count of each block in each draw: `drawn` is float64[DRAWS, B]."""
+    """Blocks of a window, and the count of each block in each draw: `draw_resample_counts` is float64[DRAWS, B]."""
 
     from_s: int
     length_s: int
@@ -41,14 +41,14 @@ class BlockBootstrap:
         lasts_s = to_s - from_s
         length_s, kind = next((each for each in KINDS if lasts_s // each[0] >= FEWEST), KINDS[-1])
         count = max(1, -(-lasts_s // length_s))
-        return cls(from_s, length_s, count, kind, drawn(count, seed))
+        return cls(from_s, length_s, count, kind, draw_resample_counts(count, seed))
 
     @property
-    def enough(self) -> bool:
+    def has_enough_blocks(self) -> bool:
         """Return whether there are enough blocks for an interval; without, no figure has one."""
         return self.count >= FEWEST
 
-    def of_times(self, at_s: IntArray) -> IntArray:
+    def block_of_times(self, at_s: IntArray) -> IntArray:
         """Return the block of each time."""
         found: IntArray = np.clip((at_s - self.from_s) // self.length_s, 0, self.count - 1)
         return found
@@ -67,11 +67,11 @@ class BlockBootstrap:
         with np.errstate(invalid="ignore", divide="ignore"):
             point = above.sum(axis=1) / below.sum(axis=1)
             draws = (above @ self.drawn.T) / (below @ self.drawn.T)
-        return point, draws if self.enough else np.full_like(draws, np.nan)
+        return point, draws if self.has_enough_blocks else np.full_like(draws, np.nan)
 
     def quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
         """Return a quantile, observed and in every draw (by bins of 3 %)."""
-        if not len(wait_s) or not self.enough:
+        if not len(wait_s) or not self.has_enough_blocks:
             return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(DRAWS, np.nan)
         bin_of = np.clip(np.searchsorted(BINS, wait_s, side="right") - 1, 0, len(BINS) - 2)
         counts = np.bincount(block * (len(BINS) - 1) + bin_of, minlength=self.count * (len(BINS) - 1))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.formatting import many
-from cpsched_sim.experiments.statistics import FloatArray, finite, interval
+from cpsched.formatting import format_count
+from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite
 from cpsched_sim.whatif.block_bootstrap import union_interval
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
@@ -68,7 +68,9 @@ def _figures(
                 each = [value[0] - base[at][0] for value in values]
                 spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
             else:
-                spans.append(interval(_of_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count))
+                spans.append(
+                    bootstrap_interval(_of_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count)
+                )
         base, runs = by_mode[OPEN]
         value = float(np.mean([run[at][0] for run in runs]))
         error = abs(base[at][0] - really[at][0])
@@ -84,7 +86,7 @@ def _classes(
     facts: WindowInvariants, real: WindowSchedule, twin: Runs, case: Runs, grouping: JobClassification
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
-    of = grouping.of[facts.counted[facts.window.judged]]
+    of = grouping.of[facts.counted[facts.window.is_judged]]
     one = blocks.sums(block, 1.0, of, groups)
 
     def mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -101,7 +103,7 @@ def _classes(
         points[mode] = np.mean([point for point, _ in each], axis=0)
         drawn = _of_seeds([draws for _, draws in each])
         for at in range(groups):
-            spans[at].append(interval(drawn[at], blocks.count))
+            spans[at].append(bootstrap_interval(drawn[at], blocks.count))
     half, few = points.get(HALF_CLOSED), insufficient_data(facts)
     return [
         {
@@ -119,17 +121,19 @@ def insufficient_data(facts: WindowInvariants) -> str:
     """Return why a window is too small for a verdict, or ""."""
     window = facts.window
     days = (window.to_s - window.from_s) / 86_400
-    users = len({item.job.user for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged})
+    users = len({item.job.user for item, judged in zip(window.jobs, window.is_judged.tolist(), strict=True) if judged})
     if days >= LEAST_DAYS and users >= LEAST_USERS:
         return ""
-    return f"{days:.1f} days of {many(users, 'user')}; a verdict needs {LEAST_DAYS} days and {LEAST_USERS} users"
+    return (
+        f"{days:.1f} days of {format_count(users, 'user')}; a verdict needs {LEAST_DAYS} days and {LEAST_USERS} users"
+    )
 
 
 def users_waiting_longer(
     facts: WindowInvariants, twin: Runs, case: Runs, users: JobClassification
 ) -> list[dict[str, Any]]:
     """List the users whose total wait grows, largest increase first."""
-    of = users.of[facts.counted[facts.window.judged]]
+    of = users.of[facts.counted[facts.window.is_judged]]
     count = np.bincount(of, minlength=len(users.names))
     base_s = waits_s(twin[OPEN][0], facts.counted)
     case_s = np.mean([waits_s(made, facts.counted) for made in case[OPEN]], axis=0)

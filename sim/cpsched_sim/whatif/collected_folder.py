@@ -18,7 +18,7 @@ from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.timestamps import possible_times, zone_of
 from cpsched_sim.traces.trace_record import TraceRecord
 from cpsched_sim.whatif.licences import read_totals
-from cpsched_sim.whatif.site_changes import booted, nodes_in
+from cpsched_sim.whatif.site_changes import nodes_in, read_boot_time
 from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, rows_of
 from cpsched_sim.whatif.whatif_window import NodeTypeOutage
 from cpsched_sim.workloads.system_drafts import draft_of
@@ -48,19 +48,19 @@ class SlurmCollectionFolder:
         return cls(path, zone, until_s)
 
     @classmethod
-    def at(cls, path: Path) -> SlurmCollectionFolder | None:
+    def find(cls, path: Path) -> SlurmCollectionFolder | None:
         """Open a folder, or return None for a file or a folder of accounting files. Raise `InputError`."""
         if not path.is_dir() or (not (path / MANIFEST).exists() and has_dated_files(path)):
             return None
         return cls.of(path)
 
     @property
-    def jobs(self) -> Path:
+    def accounting_path(self) -> Path:
         """The accounting."""
         return self.path / JOBS
 
     @property
-    def config(self) -> Path | None:
+    def config_path(self) -> Path | None:
         """Return the file with the output of `scontrol show config`, if it exists."""
         return self._there(CONFIG)
 
@@ -90,7 +90,7 @@ class SlurmCollectionFolder:
                 found.append(NodeTypeOutage(kind, begin_s, end_s))
         return found, strange
 
-    def not_yet(
+    def outages_before_arrival(
         self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
     ) -> list[NodeTypeOutage]:
         """Return an outage, until its first job, for each node added since `earlier` was collected."""
@@ -111,7 +111,7 @@ class SlurmCollectionFolder:
     def booted_s(self) -> int | None:
         """Return when slurmctld last started before the collection, or None if unknown."""
         try:
-            at = possible_times(booted(self.path), zone_of(""))
+            at = possible_times(read_boot_time(self.path), zone_of(""))
         except InvalidValue:
             return None
         return at[0] if at else None

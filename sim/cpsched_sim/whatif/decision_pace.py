@@ -67,6 +67,6 @@ class StartLagSequence:
     lag_s: float
     _turn: count[int] = field(default_factory=lambda: count(1))
 
-    def next(self) -> int:
+    def next_delay_s(self) -> int:
         """Return the delay of the next start."""
         return int(self.lag_s + next(self._turn) * _GOLDEN % 1.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.formatting import many, span
+from cpsched.formatting import format_count, format_duration
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.case_comparison import OPEN, SIGNIFICANT, compare_case, users_waiting_longer
@@ -19,10 +19,17 @@ from cpsched_sim.whatif.job_classes import groupings, users_of
 from cpsched_sim.whatif.replay_tasks import WhatIfReplayTask, WindowReplayRunner, tasks_of
 from cpsched_sim.whatif.share_usage import usage_against_shares
 from cpsched_sim.whatif.stranded_capacity import CAUSES, GPUS, PROCESSORS
-from cpsched_sim.whatif.twin_fidelity import TwinFidelityGrade, fidelity
+from cpsched_sim.whatif.twin_fidelity import TwinFidelityGrade, measure_fidelity
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_window import ROLES, WhatIfWindow
-from cpsched_sim.whatif.window_metrics import WINDOW_METRICS, WindowInvariants, WindowSchedule, in_use, real, waits_s
+from cpsched_sim.whatif.window_metrics import (
+    WINDOW_METRICS,
+    WindowInvariants,
+    WindowSchedule,
+    actual_schedule,
+    hourly_usage,
+    waits_s,
+)
 from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 QUANTILES = tuple(range(0, 101, 2))
@@ -42,25 +49,25 @@ class WhatIfRequest:
     """Whether to replay the cases even if the twin is hopeless."""
 
 
-def find(
+def compute_findings(
     replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
     """Replay and return the findings. Raise `UnusableObject` where a replay fails; finished replays are stored."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
-    applied = [case.applied(window) for case in plan.cases]  # before hours of work: an impossible case fails now
+    applied = [case.apply_to(window) for case in plan.cases]  # before hours of work: an impossible case fails now
     twin_tasks = tasks_of([plan.twin], 1, plan.sessions)
     twins = _run(replays, twin_tasks, resume, progress)
-    really, twin = real(window), _by_mode(twin_tasks, twins)
+    really, twin = actual_schedule(window), _by_mode(twin_tasks, twins)
     processors = twins[0].processors
     facts = WindowInvariants.of(
         window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)]
     )
-    classes = groupings(window, processors[window.judged])
-    found = described(window, plan)
+    classes = groupings(window, processors[window.is_judged])
+    found = describe_replay(window, plan)
     found["replays"] = len(twin_tasks)
     found["blocks"] = {"kind": blocks.kind, "count": blocks.count}
-    found["fidelity"] = fidelity(facts, really, twin[OPEN][0], classes)
+    found["fidelity"] = measure_fidelity(facts, really, twin[OPEN][0], classes)
     found["late_begins"] = twins[0].late_fixed
     found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
     found["shares"] = {"real": usage_against_shares(facts, really), "twin": usage_against_shares(facts, twin[OPEN][0])}
@@ -74,7 +81,7 @@ def find(
         for case, there in zip(plan.cases, applied, strict=True):
             mine = [at for at, task in enumerate(tasks) if task.case is case]
             found["cases"].append(_case(facts, there, really, twin, case, tasks, {at: made[at] for at in mine}))
-    found["sentences"] = sentences(found)
+    found["sentences"] = summary_sentences(found)
     return found
 
 
@@ -106,7 +113,7 @@ def _case(
     runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
     every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
     mine = WindowInvariants.of(facts.window, facts.blocks, facts.processors, every)
-    classes = groupings(facts.window, facts.processors[facts.window.judged])
+    classes = groupings(facts.window, facts.processors[facts.window.is_judged])
     left = int((facts.counted & ~mine.counted).sum())
     return {
         "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
@@ -114,11 +121,11 @@ def _case(
         "seeds": len(runs[OPEN]),
         "jobs": int(mine.counted.sum()), "never_started": left,
         "cpu_s": sum(each.cpu_s for each in replayed.values()),
-        **compare_case(mine, mine.on(there), really, twin, runs, classes),
+        **compare_case(mine, mine.with_system_of(there), really, twin, runs, classes),
         "losers": users_waiting_longer(mine, twin, runs, users_of(facts.window)),
         "lines": _lines(mine, runs[OPEN][0]),
         "shares": usage_against_shares(mine, runs[OPEN][0]),
-        "stranded": _stranded(mine.on(there), next(iter(replayed.values()))),
+        "stranded": _stranded(mine.with_system_of(there), next(iter(replayed.values()))),
     }  # fmt: skip
 
 
@@ -132,7 +139,7 @@ def _stranded(facts: WindowInvariants, replayed: WindowReplayResult) -> list[dic
     ]  # fmt: skip
 
 
-def described(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]:
+def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]:
     """Describe what was replayed, on which system, and what was left out."""
     roles = Counter(window.role.tolist())
     nodes = sum(kind.count for kind in window.system.node_types.values())
@@ -142,10 +149,10 @@ def described(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]:
         "file": window.name,
         "system": {"name": window.system.name, "guessed_by": window.guessed, "nodes": nodes or None},
         "window": {
-            "from": window.moment(window.from_s).isoformat(), "to": window.moment(window.to_s).isoformat(),
+            "from": window.to_local_time(window.from_s).isoformat(), "to": window.to_local_time(window.to_s).isoformat(),  # noqa: E501
             "zone": window.zone or "UTC, or as the file has them",
             "jobs": {name: roles[at] for at, name in enumerate(ROLES)},
-            "users": len({i.job.user for i, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged}),
+            "users": len({i.job.user for i, judged in zip(window.jobs, window.is_judged.tolist(), strict=True) if judged}),  # noqa: E501
         },
         "left_out": dict(window.left_out),
         "notes": [*window.notes, *filter(None, (case.hint(window) for case in plan.cases))], "twin": plan.twin.name,
@@ -155,7 +162,7 @@ def described(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]:
 
 def _lines(facts: WindowInvariants, made: WindowSchedule) -> dict[str, list[float]]:
     """Return the data of plots: quantiles of waits, and queue and use over time."""
-    hourly = in_use(facts, made)
+    hourly = hourly_usage(facts, made)
     wait_s = waits_s(made, facts.counted)
     return {
         "wait_quantiles_s": [round(float(each), 1) for each in np.percentile(wait_s, QUANTILES)],
@@ -172,17 +179,17 @@ def _thinned(values: FloatArray) -> list[float]:
 # ------------------------------------------------------------------------------------------ in words
 
 
-def sentences(found: Mapping[str, Any]) -> list[str]:
+def summary_sentences(found: Mapping[str, Any]) -> list[str]:
     """Summarize the findings in three sentences."""
     near, window = found["fidelity"], found["window"]
     chars = 10 if window["from"][:10] != window["to"][:10] else 16
     begin, end = (window[name][:chars].replace("T", " ") for name in ("from", "to"))
     first = (
-        f"From {begin} to {end}, {many(near['jobs'], 'job')} of {many(window['users'], 'user')} "
-        f"waited {span(near['real_mean_wait_s'])} on average."
+        f"From {begin} to {end}, {format_count(near['jobs'], 'job')} of {format_count(window['users'], 'user')} "
+        f"waited {format_duration(near['real_mean_wait_s'])} on average."
     )
     second = (
-        f"In the replay of Slurm's own scheduler (the twin) they wait {span(near['twin_mean_wait_s'])}. "
+        f"In the replay of Slurm's own scheduler (the twin) they wait {format_duration(near['twin_mean_wait_s'])}. "
         f"The twin's fidelity is {near['verdict']['grade']}."
     )
     if found["stopped"]:
@@ -204,14 +211,14 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> str:
     low, high = row["interval"]
     less = row["difference"] < 0
     return (
-        f"Under {name} they would have waited {span(row['case'])}: {span(abs(row['difference']))} "
+        f"Under {name} they would have waited {format_duration(row['case'])}: {format_duration(abs(row['difference']))} "  # noqa: E501
         f"{'less' if less else 'longer'} than in the twin (95 % interval: {span_in_words(low, high)})."
     )
 
 
 def span_in_words(low: float, high: float) -> str:
     """Format an interval of a difference of waits: `12 min less to 3 min longer`."""
-    words = [f"{span(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
+    words = [f"{format_duration(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
     return " to ".join(words)
 
 

@@ -39,7 +39,7 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassificat
 
     `processors` is the amount of the first resource of each judged job.
     """
-    items = [item for item, judged in zip(window.jobs, window.judged.tolist(), strict=True) if judged]
+    items = [item for item, judged in zip(window.jobs, window.is_judged.tolist(), strict=True) if judged]
     machine = processors_of(window)
     kinds: list[tuple[str, Iterable[str], bool]] = [
         ("partition", (item.job.queue for item in items), True),
@@ -55,7 +55,7 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassificat
 
 def users_of(window: WhatIfWindow) -> JobClassification:
     """Return the judged jobs by user."""
-    judged = window.judged.tolist()
+    judged = window.is_judged.tolist()
     return _grouped("user", (item.job.user for item, is_in in zip(window.jobs, judged, strict=True) if is_in), 10**6)
 
 
@@ -91,12 +91,12 @@ def _length(run_s: int) -> str:
 
 def _hours(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
     """Yield the six hours of the week of each job, in the site's time zone, looked up once per hour of the window."""
-    first = window.moment(window.from_s)
+    first = window.to_local_time(window.from_s)
     known: dict[int, str] = {}
     for item in items:
         hour = (item.job.submit_s - window.from_s) // 3600
         if hour not in known:
-            there = (first + timedelta(hours=hour)) if not window.zone else window.moment(item.job.submit_s)
+            there = (first + timedelta(hours=hour)) if not window.zone else window.to_local_time(item.job.submit_s)
             known[hour] = f"{DAYS[there.weekday()]} {there.hour // 6 * 6:02d} to {there.hour // 6 * 6 + 6:02d} h"
         yield known[hour]
 

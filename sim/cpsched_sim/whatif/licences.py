@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from cpsched.errors import InvalidValue, require
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.model import IntArray, Snapshot
 from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched.site.admission import QueueLimitStatus
@@ -103,7 +103,7 @@ def parse_totals(text: str) -> dict[str, int]:
     return found
 
 
-def too_many(licences: Amounts, totals: Totals) -> str:
+def why_never_licensed(licences: Amounts, totals: Totals) -> str:
     """Return why a job that requests more than the total can never run, or ""."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
@@ -119,7 +119,7 @@ def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
         yield f"licences limited in the replay: {_some(f'{n} {t:,}' for n, t in known.items())}"
-    if strange := [f"{name} ({many(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
+    if strange := [f"{name} ({format_count(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
         yield f"licences not replayed, since their totals are unknown (set {OPTION}): {_some(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
         yield f"licences that no job requests, as far as AccountingStorageTRES tracks them: {_some(unasked)}"
@@ -186,19 +186,19 @@ class LicenceUsage:
         totals = np.array([*licences.totals.values()], np.int64)
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
-    def used(self, running: IntArray) -> IntArray:
+    def count_used(self, running: IntArray) -> IntArray:
         """Return the amount of each licence held by the running jobs (slots), int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
     def has_room(self, slot: int, running: IntArray) -> bool:
         """Return whether the free licences suffice for a job."""
-        return bool((self.used(running) + self.held[self.kind[slot]] <= self.totals).all())
+        return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
-    def beside(self, limits: QueueLimitStatus | None, snapshot: Snapshot) -> QueueLimitStatus | None:
+    def add_licence_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot) -> QueueLimitStatus | None:
         """Add the licences to the site's limits (None: no limits), if licences can be short."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
-        kinds, used = self.kind[queue], self.used(snapshot.running)
+        kinds, used = self.kind[queue], self.count_used(snapshot.running)
         asking = np.flatnonzero(kinds)
         enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
         if enough or not len(asking):

@@ -16,7 +16,7 @@ import numpy as np
 from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.result_keys import code_identity, key_of, plugins_of
+from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests
 from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_all
 from cpsched_sim.file_io import sha256_of, write_atomically
 from cpsched_sim.simulation import ReplayPolicySetup
@@ -51,12 +51,12 @@ class WhatIfReplayTask:
             "code": code_identity(), **digests, "dispatcher": self.spec.dispatcher,
             "predictor": self.spec.predictor, "settings": settings, "changes": dict(self.case.changes),
             "pace": asdict(self.case.pace), "mode": self.mode, "files": files,
-            "plugins": sorted(plugins_of(self.spec.dispatcher, self.spec.predictor).values()),
+            "plugins": sorted(plugin_digests(self.spec.dispatcher, self.spec.predictor).values()),
         }  # fmt: skip
 
     def digest(self, digests: Mapping[str, Any]) -> str:
         """Return the name of the result."""
-        return key_of(self.words(digests))
+        return hash_inputs(self.words(digests))
 
 
 def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[WhatIfReplayTask]:
@@ -121,7 +121,7 @@ def _replay_one(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> WindowRepla
     kept, task = given
     with gc_paused(), kept.open("rb") as file:
         window: WhatIfWindow = pickle.load(file)  # written by this program into its own folder
-        window = task.case.applied(window)
+        window = task.case.apply_to(window)
     gc.freeze()  # this process does nothing else
     tell()
     policy = ReplayPolicySetup(task.spec).build(window.jobs)

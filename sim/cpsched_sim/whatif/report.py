@@ -7,7 +7,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from cpsched.formatting import many, measured, signed, signed_range, span
+from cpsched.formatting import (
+    format_count,
+    format_difference,
+    format_difference_range,
+    format_duration,
+    format_with_unit,
+)
 from cpsched_sim.document import (
     ReportBlock,
     ReportFigure,
@@ -15,7 +21,7 @@ from cpsched_sim.document import (
     ReportList,
     ReportParagraph,
     ReportTable,
-    markdown,
+    render_markdown,
 )
 from cpsched_sim.errors import quote_value
 from cpsched_sim.report import weekly_charts
@@ -35,7 +41,7 @@ def title(found: Found) -> str:
 
 def short(found: Found) -> str:
     """Return a summary for the terminal in Markdown: the sentences, the verdict, and a line for each case."""
-    return markdown(title(found), _first(found))
+    return render_markdown(title(found), _first(found))
 
 
 def blocks(found: Found) -> Iterator[ReportBlock]:
@@ -57,7 +63,7 @@ def _first(found: Found) -> Iterator[ReportBlock]:
     rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
     if rows:
         numbers = ReportTable("", ("case", "mean wait", "twin's", *_DIFFERS, "significant?"), [
-            [quote_value(name), measured(row["case"], "s"), measured(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]  # noqa: E501
+            [quote_value(name), format_with_unit(row["case"], "s"), format_with_unit(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]  # noqa: E501
             for name, row in rows])  # fmt: skip
         drawn = [(quote_value(name, 30), row) for name, row in rows if row["interval"] is not None]
         band_s = max((row["twin_error"] for _, row in drawn), default=0.0)
@@ -67,7 +73,7 @@ def _first(found: Found) -> Iterator[ReportBlock]:
     grade = near["verdict"]["grade"]
     yield ReportParagraph(
         f"{_cap(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
-        f"{span(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
+        f"{format_duration(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
         f"{near['use_off']:.1%}.",
         f"verdict {grade}", f"Fidelity: {grade}.",
     )  # fmt: skip
@@ -77,11 +83,11 @@ def _fidelity(found: Found) -> Iterator[ReportBlock]:
     near = found["fidelity"]
     yield ReportHeading("Fidelity of the twin")
     yield ReportTable("Figures", ("figure", "real", "twin", "off by"), [
-        [row["name"], *(measured(row[each], row["unit"]) for each in ("real", "twin")), signed(row["off"], row["unit"])]
+        [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("real", "twin")), format_difference(row["off"], row["unit"])]  # noqa: E501
         for row in near["figures"]])  # fmt: skip
     yield ReportTable("By class, mean waits", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
-        [_class(row), f"{row['jobs']:,}", span(row["real_mean_wait_s"]), span(row["twin_mean_wait_s"]),
-         signed(row["difference_s"], "s"), signed_range(row["difference_interval_s"], "s"),
+        [_class(row), f"{row['jobs']:,}", format_duration(row["real_mean_wait_s"]), format_duration(row["twin_mean_wait_s"]),  # noqa: E501
+         format_difference(row["difference_s"], "s"), format_difference_range(row["difference_interval_s"], "s"),
          f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
     if near["use_together"] is not None:
         together = f"Real and replayed use, hour by hour, have a correlation of {near['use_together']:.2f}."
@@ -96,9 +102,9 @@ def _over_time(found: Found) -> Iterator[ReportBlock]:
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
     yield ReportHeading("Waits, queue and use")
     yield ReportFigure(
-        lambda: weekly_charts.lines(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
+        lambda: weekly_charts.draw_line_plot(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
         ReportTable("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
-              [[name, *(span(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),
+              [[name, *(format_duration(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),  # noqa: E501
     )  # fmt: skip
     begin, end = (datetime.fromisoformat(found["window"][name]) for name in ("from", "to"))
     days = (end - begin).total_seconds() / 86_400
@@ -112,7 +118,8 @@ def _over_time(found: Found) -> Iterator[ReportBlock]:
             for name, each in values.items()
         ]
         yield ReportFigure(
-            partial(weekly_charts.lines, series, "day", up, key), ReportTable(_cap(up), ("", "mean", "most"), rows)
+            partial(weekly_charts.draw_line_plot, series, "day", up, key),
+            ReportTable(_cap(up), ("", "mean", "most"), rows),
         )
 
 
@@ -152,13 +159,13 @@ def _stranded(found: Found) -> Iterator[ReportBlock]:
 def _case(case: Found, at: int) -> Iterator[ReportBlock]:
     if case["never_started"]:
         yield ReportParagraph(
-            f"{many(case['never_started'], 'job')} started in the twin but never in this case: not counted."
+            f"{format_count(case['never_started'], 'job')} started in the twin but never in this case: not counted."
         )
     yield ReportTable("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "significant?"), [
-        [row["name"], *(measured(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),
-         signed(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
+        [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),  # noqa: E501
+         format_difference(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
     classes = ReportTable("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
-        [_class(row), f"{row['jobs']:,}", span(row["twin_mean_wait_s"]), span(row["case_mean_wait_s"]),
+        [_class(row), f"{row['jobs']:,}", format_duration(row["twin_mean_wait_s"]), format_duration(row["case_mean_wait_s"]),  # noqa: E501
          *_differs(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
     drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
     drawn = sorted(drawn, key=lambda row: -row["jobs"])[:MOST_DOTS]
@@ -169,7 +176,7 @@ def _case(case: Found, at: int) -> Iterator[ReportBlock]:
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
         yield ReportTable("Users with the largest increase in wait", ("user", "jobs", "twin", "here", "longer in all"), [  # noqa: E501
-            [quote_value(row["user"]), f"{row['jobs']:,}", *(span(row[each]) for each in times)]
+            [quote_value(row["user"]), f"{row['jobs']:,}", *(format_duration(row[each]) for each in times)]
             for row in case["losers"]])  # fmt: skip
 
 
@@ -218,11 +225,13 @@ def _dots(
         (each, row["difference"] / unit_s, row["interval"][0] / unit_s, row["interval"][1] / unit_s)
         for each, row in rows
     ]
-    return ReportFigure(lambda: weekly_charts.dots(dots, label.format(unit), band_s / unit_s, name), numbers, is_open)
+    return ReportFigure(
+        lambda: weekly_charts.draw_dot_plot(dots, label.format(unit), band_s / unit_s, name), numbers, is_open
+    )
 
 
 def _differs(row: Found, unit: str) -> tuple[str, str]:
-    return signed(row["difference"], unit), signed_range(row["interval"], unit)
+    return format_difference(row["difference"], unit), format_difference_range(row["interval"], unit)
 
 
 def _with_cases(found: Found, *heads: str) -> Sequence[str]:

@@ -21,7 +21,7 @@ OVER_WAIT = "runaway job: waiting far longer than any job did"
 OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
 
 
-def runaways(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
+def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
     """Return why each runaway job, by number, cannot be unfinished; `system` is None if nodes are only guessed."""
     last_s = history.last_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)

@@ -35,7 +35,7 @@ def usage_against_shares(facts: WindowInvariants, made: WindowSchedule) -> dict[
     shares = shares_of(window.site)
     whole = account_usage(measures, shares, -(-lasts_s // days))
     use = AccountUsage(whole.accounts, whole.used[:, :days], whole.due[:, :days])
-    return {"distance": use.distance, "accounts": _rows(use, shares)}
+    return {"distance": use.misallocated_share, "accounts": _rows(use, shares)}
 
 
 def _rows(use: AccountUsage, shares: dict[str, float]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.input.text_lines import lines_of
@@ -24,7 +24,7 @@ MOST_NAMED = 5
 Facts = Mapping[str, str]
 
 
-def changes(earlier: Path, later: Path) -> list[str]:
+def list_changes(earlier: Path, later: Path) -> list[str]:
     """Return a sentence for each change. Files missing from one of the folders are skipped."""
     before, after = nodes_in(earlier), nodes_in(later)
     return [
@@ -47,7 +47,7 @@ def parameters(folder: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT}
 
 
-def booted(folder: Path) -> str:
+def read_boot_time(folder: Path) -> str:
     """Return slurmctld's start time from its configuration, or ""."""
     found = (re.match(rf"\s*{BOOT}\s*=\s*(\S+)", line) for _, line in _lines(folder / CONFIG))
     return next((match[1] for match in found if match), "")
@@ -103,7 +103,7 @@ def _listed(what: str, names: set[str]) -> Iterator[str]:
     if names:
         some = ", ".join(sorted(names)[:MOST_NAMED])
         more = ", ..." if len(names) > MOST_NAMED else ""
-        yield f"{many(len(names), 'node is', 'nodes are')} {what}: {quote_value(some)}{more}"
+        yield f"{format_count(len(names), 'node is', 'nodes are')} {what}: {quote_value(some)}{more}"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -46,7 +46,7 @@ class PlacedSchedule:
     place_units: IntArray
 
 
-def stranded(
+def compute_stranded_capacity(
     cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: PlacedSchedule, from_s: int, to_s: int
 ) -> FloatArray:
     """Return the mean processors and GPUs empty while jobs waited, by cause: float64[2, len(CAUSES)].

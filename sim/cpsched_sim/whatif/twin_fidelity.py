@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.formatting import span
-from cpsched_sim.experiments.statistics import FloatArray, finite, interval
+from cpsched.formatting import format_duration
+from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
     WindowInvariants,
     WindowSchedule,
-    in_use,
+    hourly_usage,
     waits_s,
     window_metrics_of,
 )
@@ -44,7 +44,7 @@ class TwinFidelityGrade:
         return self.grade == HOPELESS
 
 
-def fidelity(
+def measure_fidelity(
     facts: WindowInvariants, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
     """Compare the twin with the real starts: in all, by class and by hour. Return plain values for JSON."""
@@ -53,20 +53,20 @@ def fidelity(
     off_s = np.abs(twin.start_s - real.start_s)[counted]
     one = blocks.sums(block, 1.0)
     _, draws = blocks.ratios(blocks.sums(block, twins_s - really_s), one)
-    real_use, twin_use = in_use(facts, real), in_use(facts, twin)
+    real_use, twin_use = hourly_usage(facts, real), hourly_usage(facts, twin)
     use_off = float(np.abs(real_use.used - twin_use.used).mean() / max(1, facts.machine))
     both = [window_metrics_of(facts, made) for made in (real, twin)]
     classes = [row for grouping in groupings for row in _rows(facts, grouping, really_s, twins_s, off_s)]
     sizes = [row for row in classes if row["kind"] == "size"]
     by_size_s = sum(row["jobs"] * abs(row["difference_s"]) for row in sizes) / max(1, len(really_s))
-    verdict = judged(float(really_s.mean()), float(twins_s.mean()), use_off, by_size_s)
+    verdict = grade_twin(float(really_s.mean()), float(twins_s.mean()), use_off, by_size_s)
     return {
         "verdict": {"grade": verdict.grade, "why": verdict.why},
         "jobs": int(counted.sum()),
         "real_mean_wait_s": float(really_s.mean()),
         "twin_mean_wait_s": float(twins_s.mean()),
         "difference_s": float((twins_s - really_s).mean()),
-        "difference_interval_s": interval(draws[0], blocks.count),
+        "difference_interval_s": bootstrap_interval(draws[0], blocks.count),
         "within_tolerance": float((off_s <= TOLERANCE_S).mean()),
         "tolerance_s": TOLERANCE_S,
         "use_off": use_off,
@@ -81,13 +81,13 @@ def fidelity(
     }  # fmt: skip
 
 
-def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> TwinFidelityGrade:
+def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> TwinFidelityGrade:
     """Grade a twin whose mean wait is `twin_s` where the real one was `real_s`.
 
     `by_size_s` is the error of the mean wait by size class, averaged over all jobs: a twin that favours wide jobs at
     the others' expense may be right on average.
     """
-    said = f"its mean wait is {span(twin_s)}, the real one was {span(real_s)}"
+    said = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
     if use_off > USE_OFF:
         return TwinFidelityGrade(HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it")
     off_s = max(abs(twin_s - real_s), by_size_s)
@@ -96,7 +96,7 @@ def judged(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0)
     part = off_s / max(1e-9, min(real_s, twin_s))
     grade = next((name for most, name in GRADES if part <= most), HOPELESS)
     return TwinFidelityGrade(
-        grade, f"{said}; by size of job it is {span(off_s)} off, {part:.0%} of the shorter of the two"
+        grade, f"{said}; by size of job it is {format_duration(off_s)} off, {part:.0%} of the shorter of the two"
     )
 
 
@@ -104,7 +104,7 @@ def _rows(
     facts: WindowInvariants, grouping: JobClassification, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
-    of = grouping.of[facts.counted[facts.window.judged]]
+    of = grouping.of[facts.counted[facts.window.is_judged]]
     one = blocks.sums(block, 1.0, of, groups)
     point, draws = blocks.ratios(blocks.sums(block, twins_s - really_s, of, groups), one)
     real_mean, _ = blocks.ratios(blocks.sums(block, really_s, of, groups), one)
@@ -113,7 +113,7 @@ def _rows(
         {
             "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "real_mean_wait_s": float(real_mean[at]),
             "twin_mean_wait_s": float(real_mean[at] + point[at]), "difference_s": float(point[at]),
-            "difference_interval_s": interval(draws[at], blocks.count), "within_tolerance": float(close[at]),
+            "difference_interval_s": bootstrap_interval(draws[at], blocks.count), "within_tolerance": float(close[at]),
         }
         for at, name in enumerate(grouping.names)
         if one[at].sum()

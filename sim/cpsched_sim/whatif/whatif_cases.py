@@ -28,7 +28,7 @@ from cpsched.dispatchers.slurm.scheduler_parameters import (
     parse_parameters,
 )
 from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched_sim.errors import quote_value
 from cpsched_sim.file_io import read_json
@@ -37,7 +37,7 @@ from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.decision_pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecisionTiming
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, on_system
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, with_system
 
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
@@ -143,17 +143,17 @@ class WhatIfCase:
             return ""
         kind = _kind_like(file, self.changes.get("like", ""))
         shut = {name for name, kinds in file.partitions.items() if kind not in kinds}
-        asks = [ask for ask, judged in zip(window.asks, window.judged.tolist(), strict=True) if judged]
+        asks = [ask for ask, judged in zip(window.asks, window.is_judged.tolist(), strict=True) if judged]
         apart = Counter(ask.partition for ask in asks if ask.partition in shut)
         if 2 * apart.total() <= len(asks):
             return ""
         names = abbreviate([name for name, _ in apart.most_common()], _MOST_NAMED, text=quote_value)
         return (
-            f"{self.name}: {apart.total():,} of {many(len(asks), 'job')} are in partitions "
+            f"{self.name}: {apart.total():,} of {format_count(len(asks), 'job')} are in partitions "
             f"that have no nodes like {kind} ({names}), so these nodes are not for them"
         )
 
-    def applied(self, window: WhatIfWindow) -> WhatIfWindow:
+    def apply_to(self, window: WhatIfWindow) -> WhatIfWindow:
         """Return the window with the case's changes. Raise `InvalidValue`, and what a policy file may raise."""
         changes = self.changes
         if "add-nodes" in changes:
@@ -163,7 +163,7 @@ class WhatIfCase:
         if "walltimes" in changes:
             window = replace(window, jobs=_cut(window, float(changes["walltimes"])))
         if "policy" in changes:
-            site, jobs = load_policy(Path(changes["policy"])).assigned(window.jobs)
+            site, jobs = load_policy(Path(changes["policy"])).with_users_of(window.jobs)
             window = replace(window, site=site, jobs=jobs)
         return window
 
@@ -209,11 +209,11 @@ def _with_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
         more = int(window.header[known].split()[0]) + count
-        return on_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
+        return with_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
     name = _kind_like(file, like)
     kind = file.node_types[name]
     types = {**file.node_types, name: kind.model_copy(update={"count": kind.count + count})}
-    return on_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
+    return with_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
 
 
 def _kind_like(file: SystemFile, like: str) -> str:
@@ -244,7 +244,7 @@ def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
     joined = tuple(dict.fromkeys((*others[into], *file.partitions[partition])))
     smaller = file.model_copy(update={"partitions": {**others, into: joined}})
     asks = [ask._replace(partition=into) if ask.partition == partition else ask for ask in window.asks]
-    return on_system(window, smaller, asks, {partition: into})
+    return with_system(window, smaller, asks, {partition: into})
 
 
 def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
@@ -290,6 +290,6 @@ def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     return replace(case, spec=replace(case.spec, dispatcher_settings=settings))
 
 
-def beside_site(case: WhatIfCase) -> WhatIfCase:
+def with_site_policy(case: WhatIfCase) -> WhatIfCase:
     """Return the case with the bridge's settings for known site priorities."""
     return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from cpsched.errors import require
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.gc_pause import gc_paused
-from cpsched_sim.document import markdown, page
+from cpsched_sim.document import render_markdown, render_page
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_table
 from cpsched_sim.input.dated_files import dated_files
@@ -27,7 +27,7 @@ from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.licences import Totals
 from cpsched_sim.whatif.replay_tasks import REPLAYS
-from cpsched_sim.whatif.site_changes import changes
+from cpsched_sim.whatif.site_changes import list_changes
 from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowOptions, system_of, window_of
 
 PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "system.yaml"
@@ -46,7 +46,7 @@ def check_new(out: Path, resume: bool) -> None:
         )
 
 
-def read(
+def read_window(
     source: Path,
     system: str | None,
     span: WindowOptions,
@@ -62,7 +62,7 @@ def read(
     `earlier` is a folder of the same site collected before; changes since are noted. `totals` are the numbers of
     licences and override those of the folder.
     """
-    folder = SlurmCollectionFolder.at(source)
+    folder = SlurmCollectionFolder.find(source)
     with gc_paused():
         if folder is not None:
             before = SlurmCollectionFolder.of(earlier) if earlier is not None else None
@@ -80,17 +80,17 @@ def _read_folder(
 ) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
     """Read a collected folder: its nodes, its outages and the site's time zone."""
     require(not dialect.zone, "--zone", dialect.zone, "must not be set: collected times are in UTC")
-    history = read_history(folder.jobs, lenient, "sacct", dialect)
+    history = read_history(folder.accounting_path, lenient, "sacct", dialect)
     file = load_system(system) if system is not None else folder.system()
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
-        outages = [*outages, *folder.not_yet(earlier, file, history.ran)]
+        outages = [*outages, *folder.outages_before_arrival(earlier, file, history.ran)]
     window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
     window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
     if strange:
-        note = f"{many(strange, 'outage is', 'outages are')} of nodes that are gone, or that changed: left out"
+        note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone, or that changed: left out"
         window = replace(window, notes=(*window.notes, note))
-    digests = _digests(window, folder.jobs, lenient, dialect)
+    digests = _digests(window, folder.accounting_path, lenient, dialect)
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
 
 
@@ -101,15 +101,15 @@ def _unlike(
     if earlier is None:
         booted_s = folder.booted_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
-            began = f"{window.moment(booted_s):%Y-%m-%d %H:%M}"
+            began = f"{window.to_local_time(booted_s):%Y-%m-%d %H:%M}"
             yield (
                 f"slurmctld restarted at {began}, within the window: slurm.conf may have been different before. "
                 "The replay uses the latest; --earlier FOLDER shows what changed"
             )
         return
     require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected before")
-    when = f"{window.moment(earlier.until_s):%Y-%m-%d %H:%M}"
-    found = changes(earlier.path, folder.path)
+    when = f"{window.to_local_time(earlier.until_s):%Y-%m-%d %H:%M}"
+    found = list_changes(earlier.path, folder.path)
     if not found:
         yield f"no change since {when}"
         return
@@ -133,11 +133,11 @@ def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDial
     }  # fmt: skip
 
 
-def warnings(window: WhatIfWindow) -> Iterator[str]:
+def list_warnings(window: WhatIfWindow) -> Iterator[str]:
     """Yield what a user should know before hours of work."""
     yield from window.notes
     out = list(window.left_out.items())
-    yield from (f"not replayed: {many(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
+    yield from (f"not replayed: {format_count(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
     if len(out) > MOST_TOLD:
         yield f"not replayed: {sum(count for _, count in out[MOST_TOLD:]):,} more, see the report"
 
@@ -149,11 +149,11 @@ def write_system(window: WhatIfWindow, out: Path) -> Path:
     return out / SYSTEM
 
 
-def write(found: Mapping[str, Any], out: Path) -> None:
+def write_report(found: Mapping[str, Any], out: Path) -> None:
     """Write the report as HTML and Markdown, the findings as JSON, and CSV tables. Raise `InputError`."""
     write_atomically(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
     title, blocks = report.title(found), list(report.blocks(found))
-    write_atomically(out / LETTER, markdown(title, blocks).encode())
+    write_atomically(out / LETTER, render_markdown(title, blocks).encode())
     for name, rows in TABLES.items():
         write_table(out / name, rows(found))
-    write_atomically(out / PAGE, page(title, blocks).encode())
+    write_atomically(out / PAGE, render_page(title, blocks).encode())

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.model import NEVER, IntArray, Job
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.site.policy_file import SitePolicy
@@ -30,8 +30,8 @@ from cpsched_sim.systems.system_file import System, SystemFile, load_system, nam
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licences import Amounts, Totals, WindowLicences, licences_told, too_many
-from cpsched_sim.whatif.runaway_jobs import runaways
+from cpsched_sim.whatif.licences import Amounts, Totals, WindowLicences, licences_told, why_never_licensed
+from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
@@ -106,12 +106,12 @@ class WhatIfWindow:
     licences: WindowLicences = field(default_factory=WindowLicences)
 
     @property
-    def judged(self) -> npt.NDArray[np.bool_]:
+    def is_judged(self) -> npt.NDArray[np.bool_]:
         """Return which jobs are judged."""
         found: npt.NDArray[np.bool_] = self.role == JUDGED
         return found
 
-    def moment(self, at_s: int) -> datetime:
+    def to_local_time(self, at_s: int) -> datetime:
         """Return a second of the window in the site's time zone."""
         return datetime.fromtimestamp(at_s + self.epoch_s, _zone(self.zone))
 
@@ -154,7 +154,7 @@ def window_of(
     """
     totals = totals or {}
     from_s, to_s, notes = _span(history, span, zone)
-    history.leave_out(runaways(history, None if guessed else system))
+    history.leave_out(find_runaway_jobs(history, None if guessed else system))
     left_out: Counter[str] = Counter(history.reader.tally.dropped)
     left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
     judged = [r for r in history.ran if from_s <= r.submit_s < to_s]
@@ -180,10 +180,10 @@ def window_of(
         except InvalidValue as error:
             too_large[f"{error.field} {error.rule} on {target.name}"] += 1
             continue
-        if why := too_many(history.licences.get(each.id, ()), totals):
+        if why := why_never_licensed(history.licences.get(each.id, ()), totals):
             too_large[why] += 1
             continue
-        if target.lacks(each.ask.partition):
+        if target.is_unknown_partition(each.ask.partition):
             strange[each.ask.partition] += 1
         submit_s, walltime_s, run_s, role, leaves_s, fixed_s = found
         qos = each.qos if site is not None and each.qos in site.site.qos else ""
@@ -206,7 +206,7 @@ def window_of(
     if strange:
         names = ", ".join(quote_value(name) for name, _ in strange.most_common(MOST_NAMED))
         notes.append(
-            f"{many(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
+            f"{format_count(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
             f"that {system.name} lacks: these jobs may use any node"
         )
     notes += history.reader.tally.lines(left_out=False)
@@ -217,7 +217,7 @@ def window_of(
     )  # fmt: skip
     notes += licences_told(licences.values(), held, totals)
     if site is not None:
-        site, jobs = site.assigned(jobs)
+        site, jobs = site.with_users_of(jobs)
     roles, leaves, fixed, real = (
         np.fromiter((draft[at] for draft in drafts), np.int64, len(drafts)) for at in (2, 3, 4, 5)
     )
@@ -311,7 +311,7 @@ def _shown(history: AccountingHistory, at_s: int, zone: str) -> str:
 # ------------------------------------------------------------------------------------------ other systems
 
 
-def on_system(
+def with_system(
     window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
 ) -> WhatIfWindow:
     """Return the same weeks on another system, where jobs have the requests `asks`; `queues` maps queue names.

@@ -77,7 +77,7 @@ class WindowInvariants:
         cls, window: WhatIfWindow, blocks: BlockBootstrap, processors: IntArray, schedules: list[WindowSchedule]
     ) -> WindowInvariants:
         """Return the facts of a window, and which of its jobs started in all `schedules`."""
-        counted = window.judged.copy()
+        counted = window.is_judged.copy()
         for each in schedules:
             counted &= each.start_s != NEVER
         at = _gpus_at(window)
@@ -87,7 +87,7 @@ class WindowInvariants:
         wide = processors >= max(2, WIDE_PART * machine)
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
-    def on(self, window: WhatIfWindow) -> WindowInvariants:
+    def with_system_of(self, window: WhatIfWindow) -> WindowInvariants:
         """Return the same jobs on another window's machine; wide jobs stay wide."""
         machine, machine_gpus = _sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
@@ -96,7 +96,7 @@ class WindowInvariants:
     def block(self) -> IntArray:
         """Return the block of each counted job, by its real arrival."""
         submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
-        return self.blocks.of_times(submit_s[self.counted])
+        return self.blocks.block_of_times(submit_s[self.counted])
 
 
 def _gpus_at(window: WhatIfWindow) -> int | None:
@@ -111,7 +111,7 @@ def _sizes(window: WhatIfWindow) -> tuple[int, int]:
     return int(totals[0]), int(totals[at]) if at is not None else 0
 
 
-def real(window: WhatIfWindow) -> WindowSchedule:
+def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
     """Return the real schedule; jobs running at the window's begin start with it."""
     arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
     run_s = np.array([item.run_s for item in window.jobs], np.int64)
@@ -142,7 +142,7 @@ def window_metrics_of(facts: WindowInvariants, made: WindowSchedule) -> list[tup
             point, draws = blocks.ratios(blocks.sums(block, np.asarray(values) * weights), blocks.sums(block, weights))
         return float(point[0]), draws[0]
 
-    hourly = in_use(facts, made)
+    hourly = hourly_usage(facts, made)
     longest = float(wait_s.max(initial=0.0))
     return [
         mean(wait_s),
@@ -163,7 +163,7 @@ def _of_hours(facts: WindowInvariants, hourly: FloatArray, of: int) -> tuple[flo
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
     at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
-    block = facts.blocks.of_times(at_s)
+    block = facts.blocks.block_of_times(at_s)
     above = facts.blocks.sums(block, 100.0 * hourly / of)
     point, draws = facts.blocks.ratios(above, facts.blocks.sums(block, 1.0))
     return float(point[0]), draws[0]
@@ -181,7 +181,7 @@ class HourlyUtilization:
     """Waiting jobs."""
 
 
-def in_use(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtilization:
+def hourly_usage(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtilization:
     """Return use and queue by hour."""
     window = facts.window
     ran, is_job = made.start_s != NEVER, window.role != OUTAGE

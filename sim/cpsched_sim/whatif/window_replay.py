@@ -25,12 +25,12 @@ from cpsched.site.admission import QueueLimitStatus
 from cpsched_sim.cluster import cluster_events, replay_clock
 from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, Schedule, TraceReplay
-from cpsched_sim.cluster.simulated_cluster import view_of
+from cpsched_sim.cluster.simulated_cluster import read_only_view
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.decision_pace import DecisionTiming, StartLagSequence
 from cpsched_sim.whatif.licences import LicenceUsage, with_licences
-from cpsched_sim.whatif.stranded_capacity import PlacedSchedule, stranded
+from cpsched_sim.whatif.stranded_capacity import PlacedSchedule, compute_stranded_capacity
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
 THINK_S = 1200
@@ -48,7 +48,8 @@ class WindowReplayResult:
     """The replayed times of a window; int64[J] in its order. Half-closed replays shift `arrival_s`.
 
     Jobs hold their nodes from the round that starts them; `start_s` is later by the lag of that start. `late_fixed`
-    counts jobs with a fixed start that had no capacity then. `stranded` is the capacity empty while jobs waited, see
+    counts jobs with a fixed start that had no capacity then. `compute_stranded_capacity` is the capacity empty while
+    jobs waited, see
     `cpsched_sim.whatif.stranded_capacity`.
     """
 
@@ -109,7 +110,9 @@ def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, sch
         schedule.place_at, schedule.place_count, schedule.place_node, schedule.place_units,
     )  # fmt: skip
     requests = [item.job.request for item in window.jobs]
-    return stranded(run.state.cluster, requests, window.role == OUTAGE, ran, window.from_s, window.to_s)
+    return compute_stranded_capacity(
+        run.state.cluster, requests, window.role == OUTAGE, ran, window.from_s, window.to_s
+    )
 
 
 class _WindowReplay(TraceReplay):
@@ -159,7 +162,7 @@ class _WindowReplay(TraceReplay):
         began, state = replay_clock.cpu_s(), self.state
         pause = PAUSE_ALWAYS if self.predictor_learns or self.after else cluster_events.PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
-        state.pass_until(self.window.from_s)
+        state.skip_to(self.window.from_s)
         self._happen(self.window.from_s)
         state.state.due = 1
         starts: Starts | None = None
@@ -167,7 +170,7 @@ class _WindowReplay(TraceReplay):
         while found := (self._step(starts, pause) or self.wait_for_limits()):
             starts = None
             if found == FAULTY:
-                self.refuse(self.decision, self.snapshot)
+                self.record_rejection(self.decision, self.snapshot)
                 continue
             self.learn()
             if self.to_begin:
@@ -176,8 +179,8 @@ class _WindowReplay(TraceReplay):
                 starts = self.decide()
                 decided += 1
                 if decided % 500 == 0:
-                    self.tell()
-        return self.schedule(replay_clock.cpu_s() - began)
+                    self.report_progress()
+        return self.build_schedule(replay_clock.cpu_s() - began)
 
     def _step(self, starts: Starts | None, pause: int) -> int:
         """Start jobs, then advance to the next round; calendar events precede the round."""
@@ -198,7 +201,7 @@ class _WindowReplay(TraceReplay):
             found = cluster_events.advance(state.state, pause, limit_s - 1)
             if found != NOTHING_LEFT or not self.calendar:
                 return found
-            state.pass_until(limit_s)
+            state.skip_to(limit_s)
             self._happen(limit_s)
 
     def _to_look(self, pause: int) -> int:
@@ -207,9 +210,9 @@ class _WindowReplay(TraceReplay):
         while (happens_s := self._next_s()) < NEVER:
             look_s = -(-happens_s // self.interval_s) * self.interval_s
             while self.calendar and (at_s := self.calendar[0][0]) <= look_s:
-                state.pass_until(at_s)
+                state.skip_to(at_s)
                 self._happen(at_s)
-            state.pass_until(look_s)
+            state.skip_to(look_s)
             state.state.due = 1
             if state.state.again_s <= look_s:
                 state.state.again_s = NEVER
@@ -276,18 +279,18 @@ class _WindowReplay(TraceReplay):
             state.state.phase[at] = cluster_events.WAITING
             state.apply(Starts.of({at: tuple(zip(nodes.tolist(), units[nodes].tolist(), strict=True))}))
             if self.site is not None and self.window.role[at] != OUTAGE:
-                self.site.started([at])
+                self.site.on_started([at])
         self.to_begin = left
 
     def _has_licences(self, at: int) -> bool:
         site = self.state.site
-        return self.licences is None or self.licences.has_room(at, view_of(site.running)[: site.active])
+        return self.licences is None or self.licences.has_room(at, read_only_view(site.running)[: site.active])
 
     @override
-    def within(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
+    def decide_within_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
         """Decide, with at most the available licences in use."""
-        limits = self.licences.beside(limits, snapshot) if self.licences is not None else limits
-        return super().within(limits, snapshot, need)
+        limits = self.licences.add_licence_limits(limits, snapshot) if self.licences is not None else limits
+        return super().decide_within_limits(limits, snapshot, need)
 
     @override
     def decide(self) -> Starts:
@@ -295,7 +298,7 @@ class _WindowReplay(TraceReplay):
         starts = super().decide()
         now_s, run_s = self.state.now_s, self.state.state.run_s
         for at in starts.slots.tolist():
-            lag_s = self.lags.next()
+            lag_s = self.lags.next_delay_s()
             if self.leaves_s[at] != NEVER:
                 limit_s = self.window.jobs[at].job.walltime_s
                 run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - now_s - lag_s))
@@ -314,13 +317,13 @@ class _WindowReplay(TraceReplay):
         if state.state.ended_count:
             slots = state.take_ended_slots()
             if self.site is not None:
-                self.site.ended(slots)
+                self.site.on_ended(slots)
             for at in slots:
                 if self.predictor_learns or self.dispatcher_learns:
                     try:
                         policy.learn(self.ended_job(at))
                     except PolicyError as fault:
-                        self.count(fault)
+                        self.record_fault(fault)
                 for later, think_s in self.after.get(at, ()):
                     due_s = max(int(state.state.end_at[at]) + think_s, state.now_s + 1)
                     heapq.heappush(self.calendar, (due_s, _ARRIVES, later))

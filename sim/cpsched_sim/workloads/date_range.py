@@ -29,7 +29,7 @@ class DateRange:
     to: str = ""
     zone: str = ""
 
-    def of(self, jobs: Sequence[TraceJob], epoch_s: int) -> list[TraceJob]:
+    def select_jobs(self, jobs: Sequence[TraceJob], epoch_s: int) -> list[TraceJob]:
         """Return these jobs, which must be in order of arrival. Raise `InvalidValue`."""
         if not jobs or self == ALL_DATES:
             return list(jobs)

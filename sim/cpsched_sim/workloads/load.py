@@ -23,8 +23,8 @@ from cpsched.errors import (
     describe_exception,
     require,
 )
-from cpsched.formatting import many
-from cpsched.markup import tag
+from cpsched.formatting import format_count
+from cpsched.markup import make_element
 from cpsched.model import Cluster
 from cpsched.registration import Registration
 from cpsched.registry import Registry
@@ -83,14 +83,14 @@ class Workload:
 
     def _repr_html_(self) -> str:
         """Return the summary for a notebook."""
-        return tag("p", tag("b", self.name), f": {self.summary}")
+        return make_element("p", make_element("b", self.name), f": {self.summary}")
 
     @property
     def summary(self) -> str:
         """Return number of jobs, dates and system in one line."""
-        parts = [many(len(self.jobs), "job"), dates_of(self.jobs, epoch_of(self.header))]
+        parts = [format_count(len(self.jobs), "job"), dates_of(self.jobs, epoch_of(self.header))]
         nodes, amount = len(self.cluster.capacity), int(self.cluster.capacity[:, 0].sum())
-        parts.append(f"on {self.system}: {many(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
+        parts.append(f"on {self.system}: {format_count(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
         return ", ".join(filter(None, parts))
 
     def between(self, from_: object = "", to: object = "", zone: str = "") -> Workload:
@@ -102,7 +102,7 @@ class Workload:
         """
         wanted = DateRange(str(from_), str(to), zone)
         epoch_s = epoch_of(self.header)
-        if not (jobs := wanted.of(self.jobs, epoch_s)):
+        if not (jobs := wanted.select_jobs(self.jobs, epoch_s)):
             raise InputError(f"{self.name}: no job arrives in that part; its jobs: {dates_of(self.jobs, epoch_s)}")
         return self._part(jobs, asdict(wanted))
 
@@ -124,11 +124,11 @@ class Workload:
         return frame_of_jobs(self.jobs)
 
 
-def under(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
+def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
     """Put the workload under a site's policy, given or in a file: its jobs get account, QOS and tier."""
     if not isinstance(policy, SitePolicy):
         policy = load_policy(Path(policy))
-    site, jobs = policy.assigned(workload.jobs)
+    site, jobs = policy.with_users_of(workload.jobs)
     return replace(workload, jobs=jobs, site=site, origin={**workload.origin, "policy_sha256": policy.sha256})
 
 
@@ -154,7 +154,7 @@ def open_trace(
     if dialect != DEFAULT_DIALECT:
         raise InputError(f"{path}: is read as {listing.name}; --columns, --zone and --arrival require accounting data")
     with _faults_of(listing.name):
-        return FORMATS.checked(listing.factory(path, lenient), listing.name)
+        return FORMATS.require_valid(listing.factory(path, lenient), listing.name)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _recognised(path: Path) -> Registration:
     If the first lines are damaged and another looks like SWF, the format is SWF; the reader then reports the line.
     """
     glance = sniff_file(dated_files(path)[0] if has_dated_files(path) else path)
-    formats = [known for known in FORMATS.all() if isinstance(known, Registration)]
+    formats = [known for known in FORMATS.iterate_registrations() if isinstance(known, Registration)]
     if glance.seems == KIND:
         return _of_table(path, formats)
     for known in formats:
@@ -290,7 +290,7 @@ def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader
     if between == ALL_DATES:
         return jobs
     epoch_s = epoch_of(reader.header)
-    if part := between.of(jobs, epoch_s)[:max_jobs]:
+    if part := between.select_jobs(jobs, epoch_s)[:max_jobs]:
         return part
     raise InputError(f"{reader.path}: no job arrives in that part; its jobs: {dates_of(jobs, epoch_s)}")
 
@@ -306,11 +306,11 @@ def _jobs(
     strangers: Counter[str] = Counter()
     with _faults_of(type(reader).__name__, reader):
         for record in reader:
-            job = job_of(record, target, reader)
+            job = job_from_record(record, target, reader)
             if job is None:
                 continue
             jobs.append(job)
-            if target.lacks(record.ask.partition):
+            if target.is_unknown_partition(record.ask.partition):
                 strangers[record.ask.partition] += 1
             if progress is not None and len(jobs) % 10_000 == 0:
                 progress(len(jobs))
@@ -331,7 +331,7 @@ def check_broken(reader: TraceReader) -> None:
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
         raise InputError(
-            f"{reader.path}: {tally.broken:,} of {many(lines, 'line is', 'lines are')} broken, "
+            f"{reader.path}: {tally.broken:,} of {format_count(lines, 'line is', 'lines are')} broken, "
             "too many to leave out: check format and columns. "
             f"The first: {tally.examples[0]}"
         )
@@ -357,7 +357,7 @@ def _system(system: str | SystemFile | None, reader: TraceReader) -> System:
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, error.rule) from error
 
 
-def job_of(record: TraceRecord, system: System, reader: TraceReader) -> TraceJob | None:
+def job_from_record(record: TraceRecord, system: System, reader: TraceReader) -> TraceJob | None:
     """Convert a record's job for a system; if it cannot fit, raise `InvalidTrace`, or count it if lenient."""
     for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:
@@ -379,4 +379,6 @@ def _sorted(jobs: list[TraceJob]) -> list[str]:
     if not late:
         return []
     jobs.sort(key=lambda entry: entry.job.submit_s)
-    return [f"sorted by submit time: {many(late, 'job was', 'jobs were')} submitted before the line above theirs"]
+    return [
+        f"sorted by submit time: {format_count(late, 'job was', 'jobs were')} submitted before the line above theirs"
+    ]

@@ -14,7 +14,7 @@ from cpsched_sim.systems.slurm_node_parsing import SCONTROL, SINFO, begins_nodes
 from cpsched_sim.systems.slurm_queries import command_output
 from cpsched_sim.systems.system_file import UnlimitedSystem
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.workloads.load import check_broken, job_of, open_trace
+from cpsched_sim.workloads.load import check_broken, job_from_record, open_trace
 
 MAX_CHARS = 1 << 28
 """Maximum length of scontrol's or sinfo's output; a node of scontrol takes about a thousand."""
@@ -48,7 +48,7 @@ def draft_of(
     except UnknownFormat as error:
         raise InputError(f"{error}; for nodes, pass the output of: {SCONTROL}, or: {SINFO}") from error
     anywhere = UnlimitedSystem(reader.resources)
-    records = [record for record in reader if job_of(record, anywhere, reader) is not None]
+    records = [record for record in reader if job_from_record(record, anywhere, reader) is not None]
     check_broken(reader)
     return accounting_peaks.draft_from_records(records, reader.resources, name), reader.tally.lines()
 

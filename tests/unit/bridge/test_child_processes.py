@@ -89,11 +89,11 @@ def test_a_child_without_an_environment_of_its_own_gets_the_bridges(
 def test_a_child_lives_until_it_ends_and_may_be_waited_for(begin: Callable[..., ChildProcess]) -> None:
     child = begin()
     told(child)
-    assert child.alive()
-    assert child.alive(0.05)
+    assert child.is_alive()
+    assert child.is_alive(0.05)
     child.channel.sendall(bytes([7]))
-    assert not child.alive(ENOUGH_S)
-    assert not child.alive()
+    assert not child.is_alive(ENOUGH_S)
+    assert not child.is_alive()
     assert child.kill() == 7
 
 
@@ -104,8 +104,8 @@ def test_whether_a_child_lives_is_not_waited_for_unless_that_is_asked(
     child = begin()
     wait = child._process.wait  # noqa: SLF001
     monkeypatch.setattr(child._process, "wait", lambda seconds=None: waited.append(seconds) or wait(seconds))  # noqa: SLF001
-    child.alive()
-    child.alive(0.01)
+    child.is_alive()
+    child.is_alive(0.01)
     assert waited == [0.0, 0.01]
     monkeypatch.undo()
 
@@ -115,7 +115,7 @@ def test_a_child_that_is_killed_is_gone_and_so_is_the_channel(begin: Callable[..
     told(child)
     pid = child.pid
     assert child.kill() == -signal.SIGKILL
-    assert not child.alive()
+    assert not child.is_alive()
     assert child.channel.fileno() == -1
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

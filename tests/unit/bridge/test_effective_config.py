@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting, as_yaml
+from cpsched_bridge.effective_config import EffectiveConfig, EffectiveSetting, to_yaml
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.bootstrap import prepare_policy
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.settings import Settings, load
+from cpsched_bridge.settings import Settings, load_settings
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
@@ -151,7 +151,7 @@ def test_a_bridge_journals_it_when_it_begins(tmp_path):
     bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
     bridge.run()
     (event,) = bridge.journal.events(kind="in_force")
-    assert event.detail == found.in_words()
+    assert event.detail == found.to_text()
     assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
     assert "policy.overrun=walltime (dispatcher)" in event.detail
     assert "options." not in event.detail, "an option may be secret"
@@ -180,7 +180,7 @@ def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path
     ("value", "text"), [(None, "null"), (True, "true"), ({"a": [1, None]}, "{a: [1, null]}"), (0.5, "0.5"), ("x", "x")]
 )
 def test_values_are_spelled_as_in_the_file(value, text):
-    assert as_yaml(value) == text
+    assert to_yaml(value) == text
     assert str(EffectiveSetting("n", value, "file")) == f"n={text} (file)"
 
 
@@ -236,4 +236,4 @@ def test_a_goal_that_makes_no_sense_is_refused_with_file_and_line(tmp_path, poli
     path = tmp_path / "bridge.yaml"
     path.write_text(f"adapter: mock\npolicy:\n  {policy}\n")
     with pytest.raises(SettingsError, match=f"bridge.yaml:3: policy.*{message}"):
-        load(path)
+        load_settings(path)

@@ -18,7 +18,7 @@ from cpsched_bridge.settings import (
     CycleSettings,
     RetiredSetting,
     Settings,
-    load,
+    load_settings,
 )
 from cpsched_sim.input.yaml_tree import names_below
 from cpsched_sim.whatif.decision_pace import INTERVAL
@@ -32,7 +32,7 @@ def written(tmp_path, text):
 
 
 def test_what_a_file_leaves_out_is_shadow_mode_beside_slurm(tmp_path):
-    settings = load(written(tmp_path, "adapter: slurm"))
+    settings = load_settings(written(tmp_path, "adapter: slurm"))
     assert (settings.mode, settings.adapter, settings.metrics.host) == ("shadow", "slurm", "127.0.0.1")
     assert settings.heartbeat_path == Path("/var/lib/cpsched/heartbeat")
 
@@ -40,7 +40,7 @@ def test_what_a_file_leaves_out_is_shadow_mode_beside_slurm(tmp_path):
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "~"])
 def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_path, text):
     with pytest.raises(SettingsError, match=r":1: file: empty: must name a setting, at least `adapter: slurm`"):
-        load(written(tmp_path, text))
+        load_settings(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
 def test_a_wrong_setting_names_file_line_field_value_and_rule(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
-        load(path)
+        load_settings(path)
     assert str(caught.value).startswith(f"{path}:{message}")
     assert str(caught.value).isprintable()
 
@@ -96,7 +96,7 @@ def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name
     adapter = known[name].adapter or "mock"
     path = written(tmp_path, f"adapter: {adapter}\n{above + ':' if above else ''}\n{'  ' if above else ''}{key}: 5")
     expected = f"{path}:3: {name}: 5: is ignored: removed in version {known[name].removed_in}; {known[name].instead}"
-    found = load(path)
+    found = load_settings(path)
     assert found.warnings == (expected,)
     assert found == Settings(adapter=adapter)
     shown = CliRunner().invoke(app, ["config", "--config", str(path)])
@@ -117,7 +117,7 @@ def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name
     ],
 )
 def test_a_renamed_setting_counts_with_a_warning(tmp_path, old, new, shown):
-    found = load(written(tmp_path, f"adapter: mock\n{old}\n"))
+    found = load_settings(written(tmp_path, f"adapter: mock\n{old}\n"))
     assert found == Settings(adapter="mock", **new)
     (warning,) = found.warnings
     assert warning.startswith(f"{tmp_path / 'bridge.yaml'}:{2 + old.count(chr(10))}: ")
@@ -127,7 +127,7 @@ def test_a_renamed_setting_counts_with_a_warning(tmp_path, old, new, shown):
 def test_a_wrong_value_of_a_renamed_setting_names_its_line(tmp_path):
     path = written(tmp_path, "adapter: mock\nlease: {}\nguard:\n  failing_users: 4\n  claim_gone_s: -1\n")
     with pytest.raises(SettingsError, match=r":5: lease.duration_s: -1: must be above 0"):
-        load(path)
+        load_settings(path)
 
 
 def test_a_renamed_setting_beside_its_new_name_is_refused(tmp_path):
@@ -135,12 +135,12 @@ def test_a_renamed_setting_beside_its_new_name_is_refused(tmp_path):
     with pytest.raises(
         SettingsError, match=r":3: cycle.slow_down: 2: must not be set together with cycle.max_interval_factor"
     ):
-        load(path)
+        load_settings(path)
 
 
 def test_an_option_of_a_plug_in_may_have_the_name_of_a_retired_one(tmp_path):
     text = "adapter: some.plugin\noptions: {history_days: 3, socket: s}"
-    found = load(written(tmp_path, text))
+    found = load_settings(written(tmp_path, text))
     assert (found.options, found.warnings) == ({"history_days": 3, "socket": "s"}, ())
 
 
@@ -156,33 +156,33 @@ def test_an_anchor_bomb_ends_at_once(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     with pytest.raises(SettingsError, match="aliases: must not expand to more than 10,000 values"):
-        load(written(tmp_path, "\n".join(lines)))
+        load_settings(written(tmp_path, "\n".join(lines)))
 
 
 def test_an_anchor_that_is_no_bomb_is_read(tmp_path):
     text = "policy: {dispatcher_settings: &none {}, predictor_settings: *none}"
-    assert load(written(tmp_path, text)).policy.predictor_settings == {}
+    assert load_settings(written(tmp_path, text)).policy.predictor_settings == {}
 
 
 def test_other_encodings_are_named_and_a_byte_order_mark_is_no_matter(tmp_path):
     path = tmp_path / "bridge.yaml"
     path.write_bytes(b"mode: shadow\non_stop: ke\xe9p\n")
     with pytest.raises(SettingsError, match=r":2: file: byte 0xe9: must be UTF-8 text"):
-        load(path)
+        load_settings(path)
     path.write_bytes("mode: shadow\r\nadapter: mock\r\n".encode("utf-8-sig"))
-    assert load(path).adapter == "mock"
+    assert load_settings(path).adapter == "mock"
 
 
 def test_the_adapters_own_settings_are_named_with_their_line(tmp_path):
     path = written(tmp_path, "adapter: mock\noptions:\n  days: -1\n")
     with pytest.raises(SettingsError) as caught:
-        load(path).adapter_options(Options, str(path))
+        load_settings(path).adapter_options(Options, str(path))
     assert str(caught.value) == f"{path}:3: options.days: -1: must be above 0"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SettingsError, match=r"none\.yaml: No such file or directory"):
-        load(tmp_path / "none.yaml")
+        load_settings(tmp_path / "none.yaml")
 
 
 def sections(model):
@@ -200,15 +200,15 @@ def test_every_setting_has_a_sentence(section):
 
 
 def test_a_cap_of_power_goes_with_every_dispatcher(tmp_path):
-    power = load(written(tmp_path, "policy: {power: {cap_w: 100, watts: {cores: 8, gpus: 120}}}")).policy.power
-    assert power.cap() == PowerCap(100, (("cores", 8), ("gpus", 120)))
-    assert load(written(tmp_path, "{}")).policy.power.cap() is None
+    power = load_settings(written(tmp_path, "policy: {power: {cap_w: 100, watts: {cores: 8, gpus: 120}}}")).policy.power
+    assert power.to_power_cap() == PowerCap(100, (("cores", 8), ("gpus", 120)))
+    assert load_settings(written(tmp_path, "{}")).policy.power.to_power_cap() is None
 
 
 @pytest.mark.parametrize("half", ["{cap_w: 100}", "{watts: {cores: 8}}"])
 def test_a_cap_needs_to_know_what_jobs_draw(tmp_path, half):
     with pytest.raises(SettingsError, match="cap_w and watts must be set together"):
-        load(written(tmp_path, f"policy: {{power: {half}}}"))
+        load_settings(written(tmp_path, f"policy: {{power: {half}}}"))
 
 
 def test_what_if_replays_the_bridges_own_pace():

@@ -13,7 +13,7 @@ from cpsched import formatting as f
     ],
 )  # fmt: skip
 def test_a_span_has_its_two_largest_units(seconds, words):
-    assert f.span(seconds) == words
+    assert f.format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -24,17 +24,17 @@ def test_a_span_has_its_two_largest_units(seconds, words):
     ],
 )  # fmt: skip
 def test_an_instant_is_a_date_or_a_day_of_a_simulation(at_s, words):
-    assert f.instant(at_s) == words
+    assert f.format_cluster_time(at_s) == words
 
 
 def test_instants_relative_to_now():
-    assert [f.from_now(at_s, 100) for at_s in (100, 160, 40)] == ["now", "in 1 min", "1 min ago"]
-    assert [f.to_come(at_s, 100) for at_s in (40, 100, 160)] == ["now", "now", "in 1 min"]
+    assert [f.format_relative_time(at_s, 100) for at_s in (100, 160, 40)] == ["now", "in 1 min", "1 min ago"]
+    assert [f.format_planned_time(at_s, 100) for at_s in (40, 100, 160)] == ["now", "now", "in 1 min"]
 
 
 def test_changes_of_an_expected_start():
-    assert [f.change(at_s, 100) for at_s in (160, 40)] == ["1 min later", "1 min earlier"]
-    assert f.change(100, 100) == f.change(None, 100) == f.change(100, None) == ""
+    assert [f.format_start_change(at_s, 100) for at_s in (160, 40)] == ["1 min later", "1 min earlier"]
+    assert f.format_start_change(100, 100) == f.format_start_change(None, 100) == f.format_start_change(100, None) == ""
 
 
 @pytest.mark.parametrize(
@@ -46,23 +46,27 @@ def test_changes_of_an_expected_start():
     ],
 )  # fmt: skip
 def test_memory_is_in_gib(name, value, words):
-    assert f.amount(name, value) == words
+    assert f.format_amount(name, value) == words
 
 
 def test_resources_have_names_for_people():
-    assert [f.resource(name) for name in ("memory_mib", "gpus", "gpu:a100", "gres/gpu", "cores", "fpga")] == [
+    assert [f.resource_label(name) for name in ("memory_mib", "gpus", "gpu:a100", "gres/gpu", "cores", "fpga")] == [
         "memory", "GPUs", "GPUs (a100)", "GPUs", "cores", "fpga",
     ]  # fmt: skip
-    assert [f.quantity("gpu:a100", 1), f.quantity("cores", 1608)] == ["1 GPU (a100)", "1,608 cores"]
+    assert [f.format_quantity("gpu:a100", 1), f.format_quantity("cores", 1608)] == ["1 GPU (a100)", "1,608 cores"]
 
 
 def test_plurals():
-    assert [f.many(0, "node"), f.many(1, "node"), f.many(1608, "node")] == ["0 nodes", "1 node", "1,608 nodes"]
-    assert [f.many(1, "entry", "entries"), f.many(2, "entry", "entries")] == ["1 entry", "2 entries"]
+    assert [f.format_count(0, "node"), f.format_count(1, "node"), f.format_count(1608, "node")] == [
+        "0 nodes",
+        "1 node",
+        "1,608 nodes",
+    ]
+    assert [f.format_count(1, "entry", "entries"), f.format_count(2, "entry", "entries")] == ["1 entry", "2 entries"]
 
 
 def test_places_in_a_queue():
-    assert [f.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112, 1608)] == [
+    assert [f.format_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112, 1608)] == [
         "first", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th", "1,608th",
     ]  # fmt: skip
 
@@ -75,20 +79,34 @@ def test_places_in_a_queue():
     ],
 )  # fmt: skip
 def test_figures_have_five_digits_or_three(value, five, three):
-    assert (f.figure(value), f.short(value)) == (five, three)
+    assert (f.format_number(value), f.format_short_number(value)) == (five, three)
 
 
 def test_what_was_not_measured_is_a_dash():
-    assert [f.short(None), f.measured(None, "s"), f.signed(None, "s"), f.percent(None)] == ["-", "-", "-", ""]
-    assert f.signed_range(None, "s") == "none"
+    assert [
+        f.format_short_number(None),
+        f.format_with_unit(None, "s"),
+        f.format_difference(None, "s"),
+        f.format_percent(None),
+    ] == ["-", "-", "-", ""]
+    assert f.format_difference_range(None, "s") == "none"
 
 
 def test_measured_figures_have_their_unit():
-    measured = [f.measured(7320, "s"), f.measured(12.34, "%"), f.measured(1234.56, "")]
+    measured = [f.format_with_unit(7320, "s"), f.format_with_unit(12.34, "%"), f.format_with_unit(1234.56, "")]
     assert measured == ["2 h 02 min", "12.3 %", "1,235"]
-    assert [f.percent(0.126), f.percent(0.126, 1), f.milliseconds(0.00123)] == ["13 %", "12.6 %", "1.2 ms"]
+    assert [f.format_percent(0.126), f.format_percent(0.126, 1), f.format_milliseconds(0.00123)] == [
+        "13 %",
+        "12.6 %",
+        "1.2 ms",
+    ]
 
 
 def test_differences_have_a_sign_unless_they_round_to_nothing():
-    assert [f.signed(value, "s") for value in (90, -90, 0.2, -0.2)] == ["+1 min 30 s", "-1 min 30 s", "0 s", "0 s"]
-    assert f.signed_range((-5, 0.5), "%") == "-5.0 % to +0.5 %"
+    assert [f.format_difference(value, "s") for value in (90, -90, 0.2, -0.2)] == [
+        "+1 min 30 s",
+        "-1 min 30 s",
+        "0 s",
+        "0 s",
+    ]
+    assert f.format_difference_range((-5, 0.5), "%") == "-5.0 % to +0.5 %"

@@ -37,6 +37,6 @@ def test_reading_lets_it_rest(monkeypatch, tmp_path):
 
     monkeypatch.setattr(whatif_io, "read_history", read_history)
     with pytest.raises(ValueError, match="collector is on: False"):
-        whatif_io.read(
+        whatif_io.read_window(
             tmp_path / "jobs.txt", None, whatif_io.WindowOptions(), False, None, whatif_io.TraceDialect(), None
         )

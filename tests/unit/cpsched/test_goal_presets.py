@@ -4,7 +4,7 @@ import pytest
 
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import CpschedError
-from cpsched.goal_presets import DEFAULT, GOAL_METRICS, PRESETS, Goal, ratios
+from cpsched.goal_presets import DEFAULT, GOAL_METRICS, PRESETS, Goal, ratios_to_baseline
 
 
 def test_every_stop_is_an_objective_and_weighs_and_limits_known_figures():
@@ -79,11 +79,11 @@ def test_texts_that_are_no_pairs_are_refused(words, limits):
 def test_the_score_is_the_weighted_geometric_mean_and_limits_are_of_the_baseline():
     goal = Goal.of({"mean_wait": 1, "awf": 3}, {"awf": 103, "longest": 110})
     assert goal.score({"mean_wait": 1 / 16, "awf": 1.0}) == pytest.approx(0.5)
-    assert goal.broken({"awf": 1.04, "longest": 1.1}) == {"awf": 104.0}
+    assert goal.exceeded_limits({"awf": 1.04, "longest": 1.1}) == {"awf": 104.0}
 
 
 def test_ratios_of_next_to_nothing_are_next_to_one():
     """On an empty machine a wait of a second is not infinitely more than none."""
     idle = dict.fromkeys(GOAL_METRICS, 1.0) | {"mean_wait": 0.0, "longest": 0.0}
-    found = ratios({**idle, "mean_wait": 1.0, "longest": 60.0, "awf": 3.0}, idle)
+    found = ratios_to_baseline({**idle, "mean_wait": 1.0, "longest": 60.0, "awf": 3.0}, idle)
     assert (found["mean_wait"], found["longest"], found["awf"]) == (2.0, 2.0, 3.0)

@@ -22,7 +22,7 @@ class Spy(Dispatcher):
 
 def decide(policy, queue, running=(), now_s=0):
     cluster = a_cluster()
-    policy.decide(policy.estimated(ClusterState(now_s, cluster, cluster.capacity, tuple(queue), tuple(running))))
+    policy.decide(policy.add_estimates(ClusterState(now_s, cluster, cluster.capacity, tuple(queue), tuple(running))))
     table = policy.dispatcher.seen.table
     return {job.id: estimate for job, estimate in zip(table.jobs, table.estimate_s.tolist(), strict=True)}
 
@@ -88,7 +88,7 @@ class Wordless(Exception):
 )
 def test_whatever_an_exception_says_of_itself_is_one_fault_of_bounded_printable_words(error, words):
     policy = Policy(WalltimePredictor(), Answering(error))
-    for act in (lambda: policy.decide(policy.estimated(a_scene())), lambda: policy.learn(EndedJob(a_job(1), 0, 5))):
+    for act in (lambda: policy.decide(policy.add_estimates(a_scene())), lambda: policy.learn(EndedJob(a_job(1), 0, 5))):
         with pytest.raises(PolicyError) as fault:
             act()
         assert str(fault.value) == f"dispatcher Answering: {words} ({fault.value.place})"
@@ -135,7 +135,7 @@ EFFORT = Effort("test")
 def test_whatever_a_dispatcher_does_is_one_fault_with_its_name(answer, message):
     policy = Policy(WalltimePredictor(), Answering(answer))
     with pytest.raises(PolicyError, match=message):
-        policy.decide(policy.estimated(a_scene()))
+        policy.decide(policy.add_estimates(a_scene()))
 
 
 @pytest.mark.parametrize("answer", [0, -5, None, "60", "many", float("nan"), float("inf"), 10**30, RuntimeError("no")])
@@ -143,15 +143,15 @@ def test_whatever_a_predictor_does_is_one_fault_and_the_job_is_asked_about_again
     policy = Policy(Guessing(answer), Spy())
     for _ in range(2):
         with pytest.raises(PolicyError, match=r"predictor Guessing: .*(must be a number of seconds|no)"):
-            policy.estimated(a_scene())
+            policy.add_estimates(a_scene())
     policy.predictor.answer = 7
-    assert policy.estimated(a_scene()).table.estimate_s.tolist() == [7]
+    assert policy.add_estimates(a_scene()).table.estimate_s.tolist() == [7]
 
 
 @pytest.mark.parametrize(("answer", "estimate_s"), [(1, 1), (59.9, 59), (60, 60), (61, 60), (np.int64(5), 5)])
 def test_an_estimate_is_whole_seconds_and_no_longer_than_the_walltime(answer, estimate_s):
     policy = Policy(Guessing(answer), Spy())
-    assert policy.estimated(a_scene()).table.estimate_s.tolist() == [estimate_s]
+    assert policy.add_estimates(a_scene()).table.estimate_s.tolist() == [estimate_s]
 
 
 def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
@@ -244,7 +244,7 @@ def test_a_dispatcher_needs_no_more_than_to_decide():
 
     policy = Policy(WalltimePredictor(), Deciding())
     assert not policy.learns
-    assert policy.decide(policy.estimated(a_scene()), "starts").starts is NO_STARTS
+    assert policy.decide(policy.add_estimates(a_scene()), "starts").starts is NO_STARTS
     assert policy.dispatcher.memory() is None
 
 
@@ -347,7 +347,7 @@ def test_a_policy_learns_if_a_part_of_it_does(predictor, dispatcher, learns):
 )
 def test_a_plan_of_now_or_later_or_none_is_right(decision):
     policy = Policy(WalltimePredictor(), Answering(decision))
-    assert policy.decide(policy.estimated(a_scene())) is decision
+    assert policy.decide(policy.add_estimates(a_scene())) is decision
 
 
 def test_a_plan_that_nobody_asked_for_is_not_looked_at():
@@ -357,7 +357,7 @@ def test_a_plan_that_nobody_asked_for_is_not_looked_at():
             return Decision(NO_STARTS, EFFORT, [1])
 
     policy = Policy(WalltimePredictor(), Asked())
-    snapshot = policy.estimated(a_scene())
+    snapshot = policy.add_estimates(a_scene())
     policy.decide(snapshot, "starts")
     assert policy.dispatcher.need == "starts"
     with pytest.raises(PolicyError, match="plan_s"):

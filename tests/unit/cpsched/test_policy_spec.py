@@ -54,7 +54,7 @@ def test_a_setting_that_both_know_goes_to_both_or_to_the_one_that_is_named():
             super().__init__()
             self.seed = seed
 
-    known = CORE._replace(predictors=CORE.predictors.with_(Registration("seeded", "", "", Seeded)))
+    known = CORE._replace(predictors=CORE.predictors.extended_with(Registration("seeded", "", "", Seeded)))
     both = PolicySpec.of("pcp20", "seeded", {"seed": 3}, known=known)
     assert (both.dispatcher_settings, both.predictor_settings) == ({"seed": "3"}, {"seed": "3"})
     one = PolicySpec.of("pcp20", "seeded", {"predictor.seed": 3}, known=known)
@@ -102,7 +102,7 @@ def test_a_file_is_opened_by_whoever_builds():
         def __init__(self, waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None) -> None:
             self.waits_s = waits_s
 
-    known = CORE._replace(predictors=CORE.predictors.with_(Registration("waits", "", "", Waits)))
+    known = CORE._replace(predictors=CORE.predictors.extended_with(Registration("waits", "", "", Waits)))
     spec = PolicySpec.of("easy", "waits", {"ewt_file": "x.json"}, known=known)
     policy = spec.build(lambda setting, path: {setting: path}, known)
     assert policy.predictor.waits_s == {"ewt_file": "x.json"}

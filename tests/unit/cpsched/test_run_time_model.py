@@ -73,7 +73,7 @@ def test_what_an_ended_job_counts_as_a_whole():
     for run_s, facts in ((1, {}), (20, {"walltime_s": 200}), (150, {"units": 2}), (50, {"name": "x"})):
         times.learn(EndedJob(a_job(1, **{"user": "ada", "walltime_s": 100, **facts}), 0, run_s))
     fade = 0.5**0.1
-    assert times.of_user(a_job(9, user="ada", walltime_s=100)) == [
+    assert times.weigh_user_history(a_job(9, user="ada", walltime_s=100)) == [
         (0.5, pytest.approx(0.4)), (1.0, pytest.approx(0.5 * fade)), (0.1, pytest.approx(0.2 * fade**2)),
     ]  # fmt: skip
     assert (list(times.site), times.ended) == ([0.01, 0.1, 1.0, 0.5], 4)
@@ -103,5 +103,5 @@ def test_mean_shares_as_a_whole():
     assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}
     count, total = (1 * site_fade + 1) * site_fade + 1, (1 * site_fade + 0.5) * site_fade + 0.1
     assert shares.site == (pytest.approx(count), pytest.approx(total))
-    assert shares.of("ada") == pytest.approx((fade + 0.5 + 3 * total / count) / (fade + 1 + 3))
-    assert shares.of("bob") == pytest.approx(total / count)
+    assert shares.mean_run_share("ada") == pytest.approx((fade + 0.5 + 3 * total / count) / (fade + 1 + 3))
+    assert shares.mean_run_share("bob") == pytest.approx(total / count)

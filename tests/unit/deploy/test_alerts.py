@@ -22,7 +22,7 @@ def names_of_alerts():
 
 def offered():
     """The names of all series that a bridge serves, and of those that are recorded."""
-    known = set(re.findall(r"^# TYPE (\S+)", PrometheusExporter().text().decode(), re.MULTILINE))
+    known = set(re.findall(r"^# TYPE (\S+)", PrometheusExporter().render_metrics().decode(), re.MULTILINE))
     known |= {f"{name}{suffix}" for name in known for suffix in ("_sum", "_count", "_bucket")}
     return known | {rule["record"] for rule in rules_of(RULES)}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.pbs import Options
-from cpsched_bridge.settings import Settings, load
+from cpsched_bridge.settings import Settings, load_settings
 from deploy import examples
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -13,15 +13,15 @@ EXAMPLE = DEPLOY / "bridge.example.yaml"
 
 
 def test_the_example_is_the_defaults() -> None:
-    assert load(EXAMPLE) == Settings()
+    assert load_settings(EXAMPLE) == Settings()
 
 
 def test_the_test_clusters_settings_load() -> None:
-    assert load(DEPLOY / "bridge" / "bridge.yaml").mode == "control"
+    assert load_settings(DEPLOY / "bridge" / "bridge.yaml").mode == "control"
 
 
 def test_the_example_for_pbs_loads() -> None:
-    settings = load(DEPLOY / "bridge.pbs.example.yaml")
+    settings = load_settings(DEPLOY / "bridge.pbs.example.yaml")
     assert (settings.mode, settings.adapter) == ("shadow", "pbs")
     Options(**settings.options)
 

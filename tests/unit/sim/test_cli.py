@@ -231,7 +231,7 @@ def test_kth_equals_the_reference_table(dispatcher, predictor, bsld, af, awf, p2
 
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
 def test_charges(text, charge):
-    assert ReplayOptions(charge=text).charged() == charge
+    assert ReplayOptions(charge=text).scheduling_overhead() == charge
 
 
 def test_the_module_of_the_commands_is_quick_to_import():
@@ -252,7 +252,7 @@ def test_a_list_of_names_imports_no_compiler_and_no_solver(kind):
 
 
 def test_numbers_are_shortened_to_three_digits():
-    assert [terminal_tables.short(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
+    assert [terminal_tables.format_short_number(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
         "0.686", "12.3", "1k", "16.8k", "10.2M",
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplayPolicySetup, identity
+from cpsched_sim.simulation import ReplayPolicySetup, replay_identity
 from cpsched_sim.systems.slurm_queries import command_output
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.load import load
@@ -63,7 +63,9 @@ def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system
 def test_results_of_another_zone_are_not_taken_for_finished(jobs, system, tmp_path):
 
     one, other = (
-        identity(ReplayPolicySetup(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone)))
+        replay_identity(
+            ReplayPolicySetup(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone))
+        )
         for zone in ("", "Europe/Berlin")
     )
     assert one != other

@@ -15,11 +15,11 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.comparison import (
     ComparisonRow,
-    baselines,
     check_baseline,
-    combinations,
     compare,
-    percentages,
+    find_baselines,
+    make_combinations,
+    percent_of_baseline,
     table_rows,
 )
 from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes
@@ -35,7 +35,7 @@ def a_row(name, bsld=2.0, **figures):
 
 
 def test_every_combination_gets_the_settings_that_it_knows():
-    chosen = combinations(["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {})
+    chosen = make_combinations(["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {})
     policies = [setup.policy for setup, _ in chosen]
     assert [(p.dispatcher, p.predictor, p.settings()) for p in policies] == [
         ("easy", "walltime", {}),
@@ -46,33 +46,33 @@ def test_every_combination_gets_the_settings_that_it_knows():
 
 
 def test_a_setting_with_its_owner_before_it_reaches_that_one():
-    ((setup, _),) = combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {})
+    ((setup, _),) = make_combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {})
     assert setup.policy.predictor_settings == {"remember": "5"}
     assert setup.policy.dispatcher_settings == {"option": "greedy"}
 
 
 def test_a_setting_that_no_combination_knows_is_refused():
     with pytest.raises(UnknownName, match="parameter of any of these 'colour'"):
-        combinations(["easy"], ["walltime"], {"colour": "red"}, {})
+        make_combinations(["easy"], ["walltime"], {"colour": "red"}, {})
     with pytest.raises(InvalidValue, match="must have at least one name each"):
-        combinations([], ["walltime"], {}, {})
+        make_combinations([], ["walltime"], {}, {})
 
 
 def test_a_dispatcher_as_baseline_measures_each_row_with_its_own_predictor():
     rows = [a_row("a/x"), a_row("a/y", bsld=4.0), a_row("b/x", bsld=3.0), a_row("b/y", bsld=1.0)]
-    found = baselines(rows, "a")
-    assert [percentages(row, found[row.name])["bsld"] for row in rows] == [100, 100, 150, 25]
-    found = baselines(rows, "a/y")
-    assert [percentages(row, found[row.name])["bsld"] for row in rows] == [50, 100, 75, 25]
-    found = baselines(rows, None)
-    assert [percentages(row, found[row.name])["bsld"] for row in rows] == [100, 200, 150, 50]
+    found = find_baselines(rows, "a")
+    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 100, 150, 25]
+    found = find_baselines(rows, "a/y")
+    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [50, 100, 75, 25]
+    found = find_baselines(rows, None)
+    assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 200, 150, 50]
 
 
 def test_there_is_no_percentage_of_nothing_or_of_what_failed():
     good, bad = a_row("a/x"), ComparisonRow("b", "x", error="broke")
-    assert "mean_wait_s" not in percentages(good, good)
-    assert percentages(bad, good) == percentages(good, bad) == {}
-    lines = list(table_rows([good, bad], baselines([good, bad], None)))
+    assert "mean_wait_s" not in percent_of_baseline(good, good)
+    assert percent_of_baseline(bad, good) == percent_of_baseline(good, bad) == {}
+    lines = list(table_rows([good, bad], find_baselines([good, bad], None)))
     assert len({len(line) for line in lines}) == 1
     assert lines[2][-1] == "broke"
 
@@ -80,9 +80,13 @@ def test_there_is_no_percentage_of_nothing_or_of_what_failed():
 def test_the_recorded_schedule_may_be_the_baseline_and_has_one_of_its_own():
     rows = [a_row("a/x"), a_row("a/y", bsld=4.0), ComparisonRow("as recorded", "", a_row("-").summary | {"bsld": 8.0})]
     assert rows[2].name == "as recorded"
-    percent = [percentages(row, found[row.name])["bsld"] for found in [baselines(rows, "as recorded")] for row in rows]
+    percent = [
+        percent_of_baseline(row, found[row.name])["bsld"]
+        for found in [find_baselines(rows, "as recorded")]
+        for row in rows
+    ]
     assert percent == [25, 50, 100]
-    assert percentages(rows[2], baselines(rows, "a")["as recorded"])["bsld"] == 400, "of its first row"
+    assert percent_of_baseline(rows[2], find_baselines(rows, "a")["as recorded"])["bsld"] == 400, "of its first row"
 
 
 WAITED = "\n".join(
@@ -136,11 +140,11 @@ def test_in_python_the_recorded_schedule_is_the_last_row(tmp_path):
 
 def test_an_unknown_baseline_is_refused_before_anything_runs():
     with pytest.raises(UnknownName, match="known: as recorded, easy, easy/walltime"):
-        check_baseline(combinations(["easy"], ["walltime"], {}, {}), "sjf")
+        check_baseline(make_combinations(["easy"], ["walltime"], {}, {}), "sjf")
 
 
 def test_combinations_run_in_processes_and_come_back_in_order(four_jobs):
-    chosen = [setup for setup, _ in combinations(["fcfs", "easy"], ["walltime"], {}, {})]
+    chosen = [setup for setup, _ in make_combinations(["fcfs", "easy"], ["walltime"], {}, {})]
     told = []
     rows = compare_in_processes(
         SharedReplayInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))

@@ -5,7 +5,15 @@ from xml.etree import ElementTree
 import pytest
 
 import cpsched_sim
-from cpsched_sim.document import ReportFigure, ReportHeading, ReportList, ReportParagraph, ReportTable, markdown, page
+from cpsched_sim.document import (
+    ReportFigure,
+    ReportHeading,
+    ReportList,
+    ReportParagraph,
+    ReportTable,
+    render_markdown,
+    render_page,
+)
 from cpsched_sim.errors import InputError
 from tests.unit.sim.test_cli import FOUR_JOBS
 
@@ -55,7 +63,7 @@ BLOCKS = [
 
 def test_a_report_is_markdown_that_shows_texts_as_they_are():
     assert (
-        markdown("a_<b>", BLOCKS)
+        render_markdown("a_<b>", BLOCKS)
         == r"""# a_&lt;b>
 
 ## &lt;i> & more
@@ -75,7 +83,7 @@ def test_a_report_is_markdown_that_shows_texts_as_they_are():
 
 
 def test_the_same_report_is_a_page_that_shows_texts_as_they_are():
-    text = page("a_<b>", BLOCKS)
+    text = render_page("a_<b>", BLOCKS)
     tree = ElementTree.fromstring(text.removeprefix("<!doctype html>\n"))
     assert ["".join(each.itertext()) for each in tree.find("body").iter("h1")] == ["a_<b>"]
     (said,) = (each for each in tree.iter("p") if each.get("class") == "verdict good")
@@ -90,7 +98,7 @@ def test_a_picture_has_its_numbers_in_both_and_is_drawn_in_the_page_alone():
         raise InputError("no <matplotlib>")
 
     numbers = ReportTable("", ["x"], [["1"]])
-    assert markdown("t", [ReportFigure(lambda: "<svg></svg>", numbers)]) == "# t\n\n| x |\n| --- |\n| 1 |\n"
+    assert render_markdown("t", [ReportFigure(lambda: "<svg></svg>", numbers)]) == "# t\n\n| x |\n| --- |\n| 1 |\n"
     shown = ReportFigure(lambda: "<svg></svg>", numbers, is_open=True).html()
     assert shown.startswith("<figure><svg></svg></figure><details open")
     assert "<details><summary>" in ReportFigure(lambda: "", numbers).html()

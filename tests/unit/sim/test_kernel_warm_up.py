@@ -46,7 +46,7 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     said = []
     for _ in range(2):
-        monkeypatch.setattr("cpsched_sim.kernel_warm_up.all_kernel_loaders", lambda: [a_door().opened])
+        monkeypatch.setattr("cpsched_sim.kernel_warm_up.all_kernel_loaders", lambda: [a_door().load_or_compile])
         monkeypatch.setattr(kernel_cache, "CACHE_LOCATIONS", {})
         done = CliRunner().invoke(app, ["warm-up"])
         assert done.exit_code == 0, done.output
@@ -57,7 +57,7 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
 
 def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(compiled_functions.CompiledKernel, "opened", lambda door: opened.append(door.__name__))
+    monkeypatch.setattr(compiled_functions.CompiledKernel, "load_or_compile", lambda door: opened.append(door.__name__))
     for opener in all_kernel_loaders():
         opener()
     assert {"plan_on_pool", "dive", "step", "rounds_placed"} <= set(opened)
@@ -97,7 +97,7 @@ def test_opening_a_door_is_measured_once_where_doors_open_others(monkeypatch: py
     ticks = iter([(10, 1.0), (40, 1.5)])
     monkeypatch.setattr(compile_progress, "_clock", lambda: next(ticks))
     monkeypatch.setattr(compile_progress, "_spent", (5, 0.0))
-    with compile_progress.compilation(), compile_progress.compilation():
+    with compile_progress.measure_compilation(), compile_progress.measure_compilation():
         pass
     assert compile_progress.compile_seconds() == (35, 0.5)
 
@@ -105,9 +105,11 @@ def test_opening_a_door_is_measured_once_where_doors_open_others(monkeypatch: py
 def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     told: list[str] = []
-    before = compile_progress.progress_callback()
+    before = compile_progress.current_progress_callback()
     for _ in range(2):
-        monkeypatch.setattr("cpsched_sim.kernel_warm_up.kernel_loaders", lambda: [a_door().opened, lambda: None])
+        monkeypatch.setattr(
+            "cpsched_sim.kernel_warm_up.kernel_loaders", lambda: [a_door().load_or_compile, lambda: None]
+        )
         load_all_kernels(told.append)
     assert told == [
         "loads kernels: 0 of 2 kernels are ready",
@@ -117,7 +119,7 @@ def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monk
         "loads kernels: 0 of 2 kernels are ready",
         "loads kernels: 1 of 2 kernels are ready",
     ]
-    assert compile_progress.progress_callback() is before
+    assert compile_progress.current_progress_callback() is before
 
 
 DECIDES = """
@@ -176,7 +178,7 @@ def test_a_check_stops_the_compiler_before_any_step(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(compile_progress, "_watcher", lambda *step: steps.append(step))
     door = a_door()
     with pytest.raises(compile_progress.CompilationCancelled):
-        door.opened()
+        door.load_or_compile()
     assert not steps
     monkeypatch.setattr(compile_progress, "_check", bool)
     assert door(9) == 2

@@ -25,7 +25,7 @@ def test_knowing_the_future_is_never_worse_than_a_list_schedule(name: str) -> No
     off = simulate(work, f"cp-off-{name}", "oracle", settings={"effort": "200"})
     lists = [simulate(work, dispatcher, "oracle") for dispatcher in ("list-reg", "list-saf", "list-spf", "list-laf")]
     assert off.schedule.violations == ()
-    assert off.left_waiting == 0
+    assert off.never_started_count == 0
     assert off.metric(name) <= min(each.metric(name) for each in lists) * (1 + 1e-9)
     found = off.policy.dispatcher.found
     if name != "p2sf":  # its plan may idle, and then starts between two events come a little later
@@ -36,7 +36,7 @@ def test_knowing_the_future_is_never_worse_than_a_list_schedule(name: str) -> No
 def test_on_nodes_every_job_still_runs() -> None:
     off = simulate(a_workload(nodes=2), "cp-off-af", "oracle", settings={"effort": "50"})
     assert off.schedule.violations == ()
-    assert off.left_waiting == 0
+    assert off.never_started_count == 0
 
 
 def test_a_trace_that_is_too_large_is_refused() -> None:

@@ -44,7 +44,7 @@ class Copyless(cpsched.Predictor):
 
 def test_what_cannot_be_copied_is_simulated_and_refused_in_a_comparison(workload):
     predictor = Copyless()
-    assert cpsched_sim.simulate(workload, "easy", predictor).left_waiting == 0
+    assert cpsched_sim.simulate(workload, "easy", predictor).never_started_count == 0
     with pytest.raises(cpsched.PluginLoadError, match=r"Copyless: cannot be copied \(TypeError.*give its class"):
         cpsched_sim.compare(workload, ["easy"], [predictor])
     assert cpsched_sim.compare(workload, ["easy"], [Copyless]).rows[0].error == ""

@@ -7,7 +7,7 @@ from cpsched_sim import load, recorded_schedule_of, simulate
 from cpsched_sim.cli import app
 from cpsched_sim.recorded_schedule import mismatch_warning
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.workloads.load import under
+from cpsched_sim.workloads.load import apply_site_policy
 from tests.unit.sim.traces.test_swf import line
 
 
@@ -37,7 +37,7 @@ def test_a_trace_that_tells_no_start_records_nothing(tmp_path):
 
 def test_under_a_policy_the_record_says_who_got_what_too(tmp_path):
     (tmp_path / "site.yaml").write_text("accounts: { physics: { shares: 1, users: [7] } }\n")
-    workload = under(load(swf(tmp_path, a_row(1, 50))), load_policy(tmp_path / "site.yaml"))
+    workload = apply_site_policy(load(swf(tmp_path, a_row(1, 50))), load_policy(tmp_path / "site.yaml"))
     assert recorded_schedule_of(workload).summary()["accounts"]["physics"]["mean_wait_s"] == 50
 
 

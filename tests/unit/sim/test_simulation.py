@@ -13,7 +13,7 @@ from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.comparison import compare
 from cpsched_sim.errors import InputError
 from cpsched_sim.oracle import SIMULATION_REGISTRIES, OraclePredictor
-from cpsched_sim.simulation import ReplayPolicySetup, run, simulate, write_results
+from cpsched_sim.simulation import ReplayPolicySetup, replay_workload, simulate, write_results
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -63,10 +63,10 @@ def test_options_belong_to_dispatchers_that_search():
 
 
 def test_an_simulation_measures_the_jobs_that_ran():
-    simulation = run(
+    simulation = replay_workload(
         a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), ReplayPolicySetup(PolicySpec("fcfs"))
     )
-    assert simulation.left_waiting == 1
+    assert simulation.never_started_count == 1
     assert simulation.measures.wait_s.tolist() == [0, 10]
     assert simulation.measures.processors.tolist() == [3, 2]
     assert simulation.summary()["utilization"] == 50 / (4 * 20)
@@ -74,16 +74,18 @@ def test_an_simulation_measures_the_jobs_that_ran():
 
 def test_a_workload_of_which_nothing_runs_is_unusable():
     with pytest.raises(InputError, match="made: no job can run on up: asks for 9 units"):
-        run(a_workload(ran(1, units=9)), ReplayPolicySetup())
+        replay_workload(a_workload(ran(1, units=9)), ReplayPolicySetup())
 
 
 def test_of_a_dispatcher_that_fails_in_every_round_the_first_fault_is_told():
     with pytest.raises(PolicyError, match=r"dispatcher RaisingDispatcher: ZeroDivisionError: .*bad_plugins.py:\d+"):
-        run(a_workload(ran(1), ran(2), nodes=2), ReplayPolicySetup(PolicySpec("tests.bad_plugins:RaisingDispatcher")))
+        replay_workload(
+            a_workload(ran(1), ran(2), nodes=2), ReplayPolicySetup(PolicySpec("tests.bad_plugins:RaisingDispatcher"))
+        )
 
 
 def test_results_are_written_whole(tmp_path):
-    write_results(run(a_workload(ran(1)), ReplayPolicySetup(charge=2.0)), tmp_path / "deep" / "folder")
+    write_results(replay_workload(a_workload(ran(1)), ReplayPolicySetup(charge=2.0)), tmp_path / "deep" / "folder")
     written = json.loads((tmp_path / "deep" / "folder" / "summary.json").read_text())
     assert written["setup"] == {
         "trace": "made",
@@ -101,12 +103,12 @@ def test_results_are_written_whole(tmp_path):
 
 def test_whole_nodes_count_in_full():
     job = Job(1, 0, 100, Request(1, (1,), exclusive=True))
-    simulation = run(a_workload(TraceJob(job, 10), nodes=2), ReplayPolicySetup())
+    simulation = replay_workload(a_workload(TraceJob(job, 10), nodes=2), ReplayPolicySetup())
     assert simulation.measures.processors.tolist() == [4]
 
 
 def test_figures_are_plain_numbers_for_json():
-    summary = run(a_workload(ran(1), ran(2)), ReplayPolicySetup()).summary()
+    summary = replay_workload(a_workload(ran(1), ran(2)), ReplayPolicySetup()).summary()
     assert not any(isinstance(value, np.generic) for value in summary.values())
     json.dumps(summary)
 
@@ -117,14 +119,14 @@ def test_the_cap_of_a_system_holds_whoever_decides(dispatcher):
     for cap_w, starts in ((31, [0, 10]), (32, [0, 0])):
         workload = a_workload(ran(1, units=2), ran(2, units=2))
         cluster = replace(workload.cluster, power=PowerCap.of(cap_w, {"cores": 8}))
-        simulation = run(replace(workload, cluster=cluster), ReplayPolicySetup(PolicySpec(dispatcher)))
+        simulation = replay_workload(replace(workload, cluster=cluster), ReplayPolicySetup(PolicySpec(dispatcher)))
         assert simulation.schedule.start_s.tolist() == starts
 
 
 def test_a_job_that_draws_more_than_the_cap_never_runs_and_stops_nobody():
     workload = a_workload(ran(1, units=2), ran(2, units=1))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    schedule = run(replace(workload, cluster=cluster), ReplayPolicySetup()).schedule
+    schedule = replay_workload(replace(workload, cluster=cluster), ReplayPolicySetup()).schedule
     assert schedule.refused == {0: "draws 16 W, but the power cap is 15 W"}
     assert schedule.start_s.tolist()[1] == 0
 

@@ -50,7 +50,7 @@ def test_a_dispatcher_with_clocks_of_its_own_is_asked_when_it_wants_to_be():
     """The third job would be backfilled at a pass of Slurm's twin, when nothing else happens."""
     workload = a_workload((0, 3, 1000, 1000), (10, 4, 100, 100), (20, 1, 50, 50))
     telling = FirstForecastReplay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
-    telling.every_round()
+    telling.replay_all()
     plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
     assert 20 < plain.start_s[2] <= 60
     assert telling.state.table.start_s[:3].tolist() == plain.start_s.tolist()
@@ -87,5 +87,5 @@ def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
     telling = FirstForecastReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
-    assert telling.every_round().untold == 0
+    assert telling.replay_all().untold == 0
     assert telling.state.table.start_s[:2].tolist() == [0, 10]

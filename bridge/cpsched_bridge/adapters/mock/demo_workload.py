@@ -14,7 +14,7 @@ _SPARE = 1.1
 """Factor of surplus jobs, because long jobs are dropped."""
 
 
-def loaded_morning(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
+def make_demo_workload(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
     """Return Eurora and `jobs` jobs of its synthetic workload, without long ones."""
     load = jobs * _SPARE / (JOBS_PER_DAY * MORNING_DAYS)
     generated = eurora_jobs(MORNING_DAYS, seed, load)

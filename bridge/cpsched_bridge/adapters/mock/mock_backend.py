@@ -76,7 +76,7 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._now().hand_back(job_ids)
+        return self._now().release(job_ids)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
@@ -84,19 +84,19 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
-        return self._now().ranks()
+        return self._now().rank_jobs()
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self._now().advise(advice)
+        return self._now().set_boosts(advice)
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        return self.site.claim(claim, instead_of)
+        return self.site.acquire_lease(claim, instead_of)
 
     @override
     def release_lease(self, claim: Lease) -> None:
-        self.site.disclaim(claim)
+        self.site.release_lease(claim)
 
     @override
     def checks(self) -> Sequence[Check]:

@@ -91,7 +91,7 @@ class MockCluster:
         return self._state.now_s
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Number of pending jobs."""
         return self._state.queue_length
 
@@ -120,7 +120,7 @@ class MockCluster:
         self._state.cancel(job_id)
         self._forget(job_id)
 
-    def hold_of(self, job_id: int) -> Hold | None:
+    def find_hold(self, job_id: int) -> Hold | None:
         """Return a pending job's hold; None if it is not pending."""
         return self._holds.get(job_id)
 
@@ -128,7 +128,7 @@ class MockCluster:
 
     def observe(self, since: int = 0) -> Observation:
         """Return an observation without the first `since` ended jobs."""
-        scene = self._state.scene()
+        scene = self._state.observe()
         pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
         ended, left = tuple(self.ended[since:]), tuple(self._left)
         outages = tuple(
@@ -150,7 +150,7 @@ class MockCluster:
         """Hold pending jobs and clear pins."""
         return [self._change(id, hold=True) for id in job_ids]
 
-    def hand_back(self, job_ids: Collection[int]) -> list[Outcome]:
+    def release(self, job_ids: Collection[int]) -> list[Outcome]:
         """Release jobs, then run the site's scheduler."""
         outcomes = [self._change(id, hold=False) for id in job_ids]
         self._schedule()
@@ -160,26 +160,26 @@ class MockCluster:
         """Clear the pins of pending jobs."""
         return [self._unpin(id) for id in job_ids]
 
-    def ranks(self) -> list[QueueRank]:
+    def rank_jobs(self) -> list[QueueRank]:
         """Return the site's ranks of pending jobs."""
-        jobs = {job.id: job for job in self._state.scene().queue}
+        jobs = {job.id: job for job in self._state.observe().queue}
         return [
             QueueRank(id, (id,), jobs[id].priority, self.points.get(id, 0), jobs[id].tier, hidden=hold is not Hold.NONE)
             for id, hold in self._holds.items()
         ]
 
-    def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Change the points of pending jobs."""
         return [self._advise(each) for each in advice]
 
-    def claim(self, claim: Lease, instead_of: Lease | None) -> bool:
+    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         """Write the claim if `instead_of` is the current one."""
         if self._claim != instead_of:
             return False
         self._claim = claim
         return True
 
-    def disclaim(self, claim: Lease) -> None:
+    def release_lease(self, claim: Lease) -> None:
         """Remove the claim if it is the current one."""
         if self._claim == claim:
             self._claim = None
@@ -263,7 +263,7 @@ class MockCluster:
 
     def _schedule_by_points(self, released: Collection[int], free: IntArray) -> None:
         """Start released jobs by priority plus points, at least 1."""
-        scene = self._state.scene()
+        scene = self._state.observe()
         jobs = [
             dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
             for job in scene.queue

@@ -48,7 +48,7 @@ class ManualClock(SimulatedClock):
 class EventDrivenClock(RealClock):
     """End the loop's waits at the site's next event: one cycle per event second.
 
-    If `note` is a listener of the bridge, waits also end at the dispatcher's next wake-up.
+    If `on_cycle` is a listener of the bridge, waits also end at the dispatcher's next wake-up.
 
     If jobs wait and no event is left, `patience` more cycles follow, one second apart. Site time stops while kernels
     compile.
@@ -59,7 +59,7 @@ class EventDrivenClock(RealClock):
         self._site, self._patience, self._idle = site, patience, 0
         self._again_s: int | None = None
 
-    def note(self, report: CycleReport) -> None:
+    def on_cycle(self, report: CycleReport) -> None:
         """Record when the dispatcher of this cycle requests its next run."""
         self._again_s = None if report.decision is None else report.decision.again_s
 
@@ -78,11 +78,11 @@ class EventDrivenClock(RealClock):
         """Return False when no event is left."""
         idle = self._site.next_event_s() is None
         self._idle = self._idle + 1 if idle else 0
-        if idle and (not self._site.pending or self._idle > self._patience):
+        if idle and (not self._site.pending_count or self._idle > self._patience):
             return False
         next_s = self._next_s()
         self._site.advance(next_s if next_s is not None else self._site.now_s + 1)
-        return not self.stopped
+        return not self.is_stopped
 
 
 class AcceleratedEventClock(EventDrivenClock):

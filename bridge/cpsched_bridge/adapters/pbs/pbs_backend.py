@@ -26,7 +26,7 @@ from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks, 
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM, PbsTranslator, TranslatedPbsReading
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, managed, why_unreadable
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, select_managed_queues, why_unreadable
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
@@ -46,7 +46,7 @@ from cpsched_bridge.ports import (
     StartOrder,
     SupportsBoost,
 )
-from cpsched_bridge.telemetry.reason_kinds import text_of
+from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 UNKNOWN_JOB = "PBS does not know this job"
 
@@ -58,23 +58,23 @@ class PbsStateQueries(Protocol):
         """Return a complete reading."""
         ...
 
-    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+    def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Return jobs and queues."""
         ...
 
-    def queues(self) -> dict[str, Record]:
+    def read_queues(self) -> dict[str, Record]:
         """Return queues."""
         ...
 
-    def server(self) -> Record:
+    def read_server(self) -> Record:
         """Return the server."""
         ...
 
-    def schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers."""
         ...
 
-    def past(self, within_s: float) -> dict[str, Record]:
+    def read_history(self, within_s: float) -> dict[str, Record]:
         """Return jobs from PBS's history."""
         ...
 
@@ -125,7 +125,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         """Return an observation; ignore `pinned`, because PBS has no pins."""
         self._unanswered = set()
         seen = self._reader.read()
-        opened = self._note_queues(managed(seen.queues, self._queues))
+        opened = self._note_queues(select_managed_queues(seen.queues, self._queues))
         found = self._translator.observe(seen, self._look(seen))
         if missing := [name for name in self._queues if name not in seen.queues]:
             opened = [*opened, f"there is no execution queue {missing[0]}"]
@@ -133,7 +133,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     def _look(self, seen: PbsRecords) -> TranslatedPbsReading:
         try:
-            return self._translator.look(seen, self._by_hand)
+            return self._translator.interpret_reading(seen, self._by_hand)
         except ValueError as error:
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
@@ -156,7 +156,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         """Return PBS's job history; empty if the server keeps none."""
         look = self._look(self._reader.read())
         try:
-            return pbs_observation.finished(self._reader.past(self._history_s), look.machine)
+            return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), look.machine)
         except BackendError:
             return ()
 
@@ -174,7 +174,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         If PBS's scheduler may start jobs of other queues meanwhile, the bridge reads PBS before each start.
         """
         until_s = time.monotonic() + self._starting_s
-        with self._left.closed(time.monotonic() + self._starting_s / 2) as in_the_way:
+        with self._left.keep_closed(time.monotonic() + self._starting_s / 2) as in_the_way:
             if in_the_way:
                 return [_not_sent(order.job.id, in_the_way) for order in orders]
             return self._start_all(orders, until_s)
@@ -198,10 +198,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 outcomes.append(_not_sent(number, why) if no_room else Outcome(number, "refused", why))
                 continue
             self._ours.add(order.job.queue)
-            placed = look.waiting.asked[number].placed(order.nodes)
+            placed = look.waiting.asked[number].format_exec_vnode(order.nodes)
             outcome, lost = self._begin(number, look, placed, until_s)
             if outcome.result == "done":
-                self._translator.began(order.job, look.now_s)
+                self._translator.record_start(order.job, look.now_s)
             outcomes.append(outcome)
         return outcomes
 
@@ -213,7 +213,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         name, sent = look.names[number], False
         try:
             if number in look.waiting.fitted:
-                self._tells.walltime(name, look.waiting.fitted[number], self._within_s(until_s))
+                self._tells.set_walltime(name, look.waiting.fitted[number], self._within_s(until_s))
             sent = True
             self._tells.run(name, placed, self._within_s(until_s))
         except BackendTimeout as error:
@@ -267,7 +267,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
                 return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
             if str(record.get("job_state", "Q")) not in "QHW":
                 return Outcome(number, "refused", f"is {record.get('job_state')}")
-            whole = pbs_job_ids.parent_of(name) or name
+            whole = pbs_job_ids.parent_array_name(name) or name
             if whole not in moved:
                 moved[whole] = self._move(whole)
             return dataclasses.replace(moved[whole], job_id=number)
@@ -286,8 +286,8 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         if self._closed is not None and not self._closed:
             return problems
         opened = False
-        records = self._reader.queues()
-        there = managed(records, self._queues)
+        records = self._reader.read_queues()
+        there = select_managed_queues(records, self._queues)
         for name in self._queues:
             if name not in records or (name not in there and not why_unreadable(records[name])):
                 continue
@@ -304,17 +304,17 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             if self._closed is not None:
                 self._closed.discard(name)
         if opened:
-            self._left.have_pbs_look()
+            self._left.trigger_scheduling()
         return problems
 
     def _now(self) -> tuple[dict[str, Record], dict[str, PbsExecutionQueue]]:
-        jobs, queues = self._reader.jobs_and_queues()
-        return jobs, managed(queues, self._queues)
+        jobs, queues = self._reader.read_jobs_and_queues()
+        return jobs, select_managed_queues(queues, self._queues)
 
     def _set_started(self, queue: str, started: bool) -> Outcome | None:
         """Open or close a queue; return None on success."""
         try:
-            self._tells.set_started(queue, started)
+            self._tells.set_queue_started(queue, started)
         except BackendError as error:
             return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
         return None
@@ -347,35 +347,35 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         Only managers may write it. PBS has no compare-and-set, so the bridge reads the resource before and after. If
         two bridges write at the same moment, the last writer holds the lease.
         """
-        if pbs_observation.claim_of(self._reader.server()) != instead_of:
+        if pbs_observation.find_lease(self._reader.read_server()) != instead_of:
             return False
         self._left.reopen()
         try:
-            self._tells.claim(CLAIM, pbs_observation.claim_words(claim))
+            self._tells.write_lease(CLAIM, pbs_observation.encode_lease(claim))
         except BackendTimeout as error:
             raise BackendUnavailable(str(error)) from error
-        return pbs_observation.claim_of(self._reader.server()) == claim
+        return pbs_observation.find_lease(self._reader.read_server()) == claim
 
     @override
     def release_lease(self, claim: Lease) -> None:
-        there = pbs_observation.claim_of(self._reader.server())
+        there = pbs_observation.find_lease(self._reader.read_server())
         if there is not None and there.owner == claim.owner:
-            self._tells.disclaim(CLAIM)
+            self._tells.clear_lease(CLAIM)
 
     @override
     def checks(self) -> Sequence[Check]:
-        missing = self._programs.missing()
+        missing = self._programs.list_missing_programs()
         if missing:
             mend = "install PBS's client commands here, or name their folder in options.bin"
             return [Check("programs", False, f"not found: {', '.join(missing)}", mend)]
         try:
-            seen = dataclasses.replace(self._reader.read(), schedulers=self._reader.schedulers())
+            seen = dataclasses.replace(self._reader.read(), schedulers=self._reader.read_schedulers())
         except CommandRefused as error:
             return [Check("server", False, str(error), "let this account ask PBS")]
         except BackendError as error:
             mend = "start PBS's server, or mend pbs.conf on this host"
             return [Check("server", False, str(error), mend, may_come=True)]
-        around = PbsCheckContext.here(self._queues, self._left.name)
+        around = PbsCheckContext.for_this_process(self._queues, self._left.name)
         try:
             look = self._look(seen)
         except BackendError as error:
@@ -409,15 +409,15 @@ def _why_not(order: StartOrder, look: TranslatedPbsReading) -> str:
     now = next((each for each in look.waiting.pending if each.job.id == number), None)
     if now is None:
         left = next((each.reason for each in look.waiting.left if each.job_id == number), None)
-        return text_of(left) if left else ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
+        return format_reason(left) if left else ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
     if now.hold is Hold.NONE:
         return "its queue is open to PBS's own scheduler, or it has begun"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
-        return text_of(now.job.ineligible) if now.job.ineligible is not None else "is held"
+        return format_reason(now.job.ineligible) if now.job.ineligible is not None else "is held"
     chosen = look.waiting.fitted.get(number)  # shorter than before if a reservation is closer
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue
-    if not (same and look.waiting.asked[number].may_be(order.job.request, look.machine)):
+    if not (same and look.waiting.asked[number].matches(order.job.request, look.machine)):
         return "asks for something else than it did when it was decided on"
     return ""
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from cpsched_bridge.adapters.pbs.pbs_records import Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, FormulaNotComputable, JobSortFormula
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import formula_of, may_have_points, points_of, ranks_of
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import find_sort_formula, get_boost, may_have_points, rank_jobs
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.errors import BackendError, BackendTimeout
@@ -28,21 +28,21 @@ from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 50
 """Maximum number of jobs in one command; they all get the same points."""
-NO_FORMULA = JobSortFormula.of("0")
+NO_FORMULA = JobSortFormula.parse("0")
 
 
 class PbsPriorityQueries(Protocol):
     """Read the queue order; implemented by `transport.pbs_reader.PbsStateReader`."""
 
-    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+    def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Return jobs and queues."""
         ...
 
-    def server(self) -> Record:
+    def read_server(self) -> Record:
         """Return the server."""
         ...
 
-    def schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers."""
         ...
 
@@ -60,20 +60,20 @@ class PbsBoosts:
     def ranks(self) -> list[QueueRank]:
         """Return ranks; all are fixed if the formula ignores points."""
         formula = self._formula()
-        jobs, queues = self.reader.jobs_and_queues()
-        found = ranks_of(jobs, queues, self.queues, formula or NO_FORMULA)
+        jobs, queues = self.reader.read_jobs_and_queues()
+        found = rank_jobs(jobs, queues, self.queues, formula or NO_FORMULA)
         return found if formula is not None else [replace(each, fixed=True) for each in found]
 
     def _formula(self) -> JobSortFormula | None:
         try:
-            found = JobSortFormula.of(formula_of(self.reader.server(), self.reader.schedulers()))
+            found = JobSortFormula.parse(find_sort_formula(self.reader.read_server(), self.reader.read_schedulers()))
         except (FormulaNotComputable, *UNREADABLE):
             return None
-        return found if found.adds_points else None
+        return found if found.has_unit_boost_weight else None
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Check each job, then change points; jobs with equal points share a command."""
-        jobs, _ = self.reader.jobs_and_queues()
+        jobs, _ = self.reader.read_jobs_and_queues()
         names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
         outcomes: dict[int, Outcome] = {}
         told: dict[int, list[str]] = {}
@@ -107,7 +107,7 @@ class PbsBoosts:
                 found |= dict.fromkeys(names, Outcome(0, "refused", words, "not_sent"))
                 continue
             try:
-                self.tells.points(names, POINTS, points, min(self.command_s, max(1.0, left_s)))
+                self.tells.set_points(names, POINTS, points, min(self.command_s, max(1.0, left_s)))
             except BackendTimeout as error:
                 lost = str(error)
                 found |= dict.fromkeys(names, Outcome(0, "unknown", lost))
@@ -129,7 +129,7 @@ def _settled(advice: PriorityBoost, name: str, jobs: Mapping[str, Record]) -> Ou
             return Outcome(advice.id, "done", "does not wait")
         return Outcome(advice.id, "refused", "does not wait any more")
     try:
-        now = points_of(record)
+        now = get_boost(record)
     except UNREADABLE:
         return Outcome(advice.id, "refused", f"its {POINTS} cannot be read")
     if now == advice.points:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import abbreviate, escape_controls
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, all_of, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, get_text, to_texts
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, FormulaNotComputable, JobSortFormula
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, managed
-from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD, formula_of
-from cpsched_bridge.adapters.pbs.translation.vnodes import states_of
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, select_managed_queues
+from cpsched_bridge.adapters.pbs.translation.pbs_ranking import THRESHOLD, find_sort_formula
+from cpsched_bridge.adapters.pbs.translation.vnodes import parse_states
 from cpsched_bridge.ports import Check, UnusableObject
 
 MOST_NAMED = 5
@@ -31,7 +31,7 @@ class PbsCheckContext:
     hosts: tuple[str, ...]
 
     @classmethod
-    def here(cls, queues: tuple[str, ...], left_queue: str) -> PbsCheckContext:
+    def for_this_process(cls, queues: tuple[str, ...], left_queue: str) -> PbsCheckContext:
         """Return the context of this process."""
         try:
             user = getpass.getuser()
@@ -43,7 +43,7 @@ class PbsCheckContext:
 def run_checks(seen: PbsRecords, around: PbsCheckContext) -> list[Check]:
     """Return the checks of a reading."""
     return [
-        Check("server", True, f"PBS {text_of(seen.server, 'pbs_version') or 'of unknown version'} answers"),
+        Check("server", True, f"PBS {get_text(seen.server, 'pbs_version') or 'of unknown version'} answers"),
         *_queues(seen, around),
         _left_queue(seen, around),
         _scheduling(seen.server),
@@ -60,7 +60,7 @@ def run_checks(seen: PbsRecords, around: PbsCheckContext) -> list[Check]:
 def _queues(seen: PbsRecords, around: PbsCheckContext) -> Iterable[Check]:
     if not around.queues:
         yield Check("queues", False, "options.queues is empty", "name the queues whose jobs the bridge is to start")
-    there = managed(seen.queues, around.queues)
+    there = select_managed_queues(seen.queues, around.queues)
     for name in around.queues:
         if name not in there:
             mend = f"qmgr -c 'create queue {escape_controls(name)} queue_type=execution, enabled=true'"
@@ -88,7 +88,7 @@ def _left_queue(seen: PbsRecords, around: PbsCheckContext) -> Check:
         return Check("left_queue", False, "not named", mend, mode="control")
     if name in around.queues:
         return Check("left_queue", False, f"{name} is one of options.queues", mend, mode="control")
-    queue = managed(seen.queues, [name]).get(name)
+    queue = select_managed_queues(seen.queues, [name]).get(name)
     if queue is None:
         return Check("left_queue", False, f"there is no execution queue {name}", mend, mode="control")
     ok = is_true(queue.record, "enabled")
@@ -106,10 +106,10 @@ def _scheduling(server: Record) -> Check:
 
 def _privilege(server: Record, around: PbsCheckContext) -> Check:
     """Check that this account is a manager, or root on the server's host."""
-    entries = [each.strip() for value in all_of(server.get("managers")) for each in value.split(",") if each.strip()]
+    entries = [each.strip() for value in to_texts(server.get("managers")) for each in value.split(",") if each.strip()]
     mine = [f"{around.user}@{host}" for host in around.hosts]
     listed = any(fnmatch.fnmatchcase(me, entry if "@" in entry else f"{entry}@*") for entry in entries for me in mine)
-    here = text_of(server, "server_host") in set(around.hosts) | {h.partition(".")[0] for h in around.hosts}
+    here = get_text(server, "server_host") in set(around.hosts) | {h.partition(".")[0] for h in around.hosts}
     ok = listed or (around.user == "root" and (here or not entries))
     mend = f"qmgr -c 'set server managers += {around.user}@{around.hosts[0]}'"
     found = f"{around.user} is {'' if ok else 'not '}a manager of PBS"
@@ -139,14 +139,14 @@ def _formula(seen: PbsRecords) -> Check:
     """Check that PBS sorts by the boosts in addition to the site's formula."""
     where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
     try:
-        text = formula_of(seen.server, seen.schedulers)
+        text = find_sort_formula(seen.server, seen.schedulers)
         if not text:
             return Check("formula", False, "no job_sort_formula is set", f'{where} = "{POINTS}"\'', mode="advise")
-        formula = JobSortFormula.of(text)
+        formula = JobSortFormula.parse(text)
     except (FormulaNotComputable, ValueError) as error:
         mend = "a formula of arithmetic, eligible_time, priorities and requests, the same for all schedulers"
         return Check("formula", False, f"job_sort_formula {escape_controls(str(error))}", mend, mode="advise")
-    ok = formula.adds_points
+    ok = formula.has_unit_boost_weight
     mend = f'{where} = "({escape_controls(text)}) + {POINTS}"\''
     found = f"job_sort_formula {'adds' if ok else 'does not add'} {POINTS} once, as it stands"
     return Check("formula", ok, found, mend, mode="advise")
@@ -154,7 +154,7 @@ def _formula(seen: PbsRecords) -> Check:
 
 def _threshold(seen: PbsRecords) -> Check:
     """Check for a threshold of the site: boosts would let jobs below it run."""
-    having = [name for name, each in sorted(seen.schedulers.items()) if text_of(each, THRESHOLD)]
+    having = [name for name, each in sorted(seen.schedulers.items()) if get_text(each, THRESHOLD)]
     mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
     found = f"scheduler {escape_controls(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
     return Check("threshold", not having, found, mend, mode="advise")
@@ -166,7 +166,7 @@ def _stale_vnodes(seen: PbsRecords) -> Check:
     Cause: PBS refused a `qrun` of several chunks at a later chunk. PBS shows the job on the vnode, even if deleted,
     until the job runs there or the server restarts (OpenPBS 23.06.06).
     """
-    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in states_of(each)}
+    taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in parse_states(each)}
     stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]
     words = f"{', '.join(escape_controls(name) for name in stale[:5])}: job-exclusive, and without a job that runs"
     mend = "restart PBS's server when it suits: until then no job gets these vnodes"
@@ -177,9 +177,9 @@ def _stale_vnodes(seen: PbsRecords) -> Check:
 
 def _is_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
     """Return whether a vnode has a started job or a reservation."""
-    there = [jobs[name] for name in all_of(vnode.get("jobs")) if name in jobs]
+    there = [jobs[name] for name in to_texts(vnode.get("jobs")) if name in jobs]
     begun = any(str(job.get("job_state")) not in WAITING for job in there)
-    return begun or "resv-exclusive" in states_of(vnode)
+    return begun or "resv-exclusive" in parse_states(vnode)
 
 
 def usable_objects(unusable: Sequence[UnusableObject]) -> Check:

@@ -49,7 +49,7 @@ class PbsCustomResource:
     flags: str = ""
 
     @property
-    def counted_by_vnode(self) -> bool:
+    def is_consumable(self) -> bool:
         """Whether jobs consume the vnode's amount."""
         return "n" in self.flags or "f" in self.flags
 
@@ -85,7 +85,7 @@ class PbsRecords:
     """Objects omitted from the records above."""
 
 
-def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:
+def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
     """Return an attribute as text, or `default`; raise `ValueError` if not one text."""
     value = record.get(name, default)
     if not isinstance(value, str):
@@ -93,7 +93,7 @@ def text_of(record: Mapping[str, Value], name: str, default: str = "") -> str:
     return value
 
 
-def parts_of(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
+def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
     """Return the parts of an attribute such as `Resource_List`; empty if missing."""
     value = record.get(name, {})
     if not isinstance(value, dict):
@@ -101,12 +101,12 @@ def parts_of(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[st
     return value
 
 
-def texts_of(record: Mapping[str, Value], name: str) -> dict[str, str]:
+def get_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
     """Return the parts of an attribute that are a single text."""
-    return {key: value for key, value in parts_of(record, name).items() if isinstance(value, str)}
+    return {key: value for key, value in get_parts(record, name).items() if isinstance(value, str)}
 
 
-def all_of(value: Value | None) -> tuple[str, ...]:
+def to_texts(value: Value | None) -> tuple[str, ...]:
     """Return the texts of a value that PBS may print several times."""
     if value is None or isinstance(value, dict):
         return ()

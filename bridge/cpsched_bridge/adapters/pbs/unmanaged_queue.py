@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_text
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, why_unreadable
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.errors import BackendError
@@ -30,15 +30,15 @@ LOOK_AGAIN_S = 0.05
 class PbsQueueQueries(Protocol):
     """Read queues and schedulers; implemented by `transport.pbs_reader.PbsStateReader`."""
 
-    def queues(self) -> dict[str, Record]:
+    def read_queues(self) -> dict[str, Record]:
         """Return queues."""
         ...
 
-    def server(self) -> Record:
+    def read_server(self) -> Record:
         """Return the server."""
         ...
 
-    def schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers."""
         ...
 
@@ -54,7 +54,7 @@ class UnmanagedQueue:
         """Whether this bridge or the previous one may have closed it."""
 
     @contextlib.contextmanager
-    def closed(self, until_s: float) -> Iterator[str]:
+    def keep_closed(self, until_s: float) -> Iterator[str]:
         """Close the queue; yield why that failed before `until_s`, else empty."""
         try:
             yield self._close(until_s) if self.name else ""
@@ -63,10 +63,10 @@ class UnmanagedQueue:
 
     def _close(self, until_s: float) -> str:
         try:
-            if self._is_open(self._reader.queues().get(self.name)):
+            if self._is_open(self._reader.read_queues().get(self.name)):
                 self._closed = True
-                self._tells.set_started(self.name, False)
-            while is_at_work(self._reader.schedulers()):
+                self._tells.set_queue_started(self.name, False)
+            while is_scheduler_running(self._reader.read_schedulers()):
                 if time.monotonic() >= until_s:
                     return "PBS's own scheduler is at work"
                 time.sleep(LOOK_AGAIN_S)
@@ -82,26 +82,26 @@ class UnmanagedQueue:
         if not self._closed:
             return ""
         try:
-            record = self._reader.queues().get(self.name)
+            record = self._reader.read_queues().get(self.name)
             if record is not None and not is_true(record, "started"):
-                self._tells.set_started(self.name, True)
-                self.have_pbs_look()
+                self._tells.set_queue_started(self.name, True)
+                self.trigger_scheduling()
         except BackendError as error:
             return f"queue {self.name} may still be closed: {error}"
         self._closed = False
         return ""
 
-    def have_pbs_look(self) -> None:
+    def trigger_scheduling(self) -> None:
         """Trigger a scheduler cycle: opening a queue does not (OpenPBS 23.06.06).
 
         If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next submission or
         end of a job, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
-            if is_true(self._reader.server(), "scheduling"):
-                self._tells.look()
+            if is_true(self._reader.read_server(), "scheduling"):
+                self._tells.trigger_scheduling()
 
 
-def is_at_work(schedulers: Mapping[str, Record]) -> bool:
+def is_scheduler_running(schedulers: Mapping[str, Record]) -> bool:
     """Return whether a scheduler is in a cycle, which may still start jobs."""
-    return any(text_of(each, "state").lower() == "scheduling" for each in schedulers.values())
+    return any(get_text(each, "state").lower() == "scheduling" for each in schedulers.values())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.model import Placement, Request
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER, MEMORY, NodeTable
 
@@ -15,7 +15,7 @@ Amounts = dict[int, tuple[int, ...]]
 """Amounts of a job by node, in the order of the machine's resources."""
 
 
-def allocation_request(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
+def request_from_allocation(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
     """Return an allocation as a request with its placement.
 
     If no equal units add up to the allocation, each node counts with the minimum of processors and memory over the
@@ -46,5 +46,5 @@ def describe_allocation(amounts: Mapping[int, tuple[int, ...]], machine: NodeTab
         cores, memory_mib = amounts[node][CORES], amounts[node][MEMORY]
         named = zip(machine.resources[FIRST_OTHER:], amounts[node][FIRST_OTHER:], strict=True)
         gres = "".join(f", {count} {name}" for name, count in named if count)
-        parts.append(f"{machine.names[node]}: {many(cores, 'core')}, {memory_mib} MiB{gres}")
+        parts.append(f"{machine.names[node]}: {format_count(cores, 'core')}, {memory_mib} MiB{gres}")
     return "; ".join(parts)

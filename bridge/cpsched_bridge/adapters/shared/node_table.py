@@ -33,9 +33,9 @@ class NodeTable:
     _cluster: Cluster | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.node_set(np.ones(len(self.names), np.bool_), NodeSetPart("all", "all"))
+        self.intern_node_set(np.ones(len(self.names), np.bool_), NodeSetPart("all", "all"))
 
-    def members(self, nodes: Iterable[str]) -> BoolArray:
+    def mask_of_names(self, nodes: Iterable[str]) -> BoolArray:
         """Return the mask of these nodes; ignore unknown names."""
         mask = np.zeros(len(self.names), np.bool_)
         for name in nodes:
@@ -44,7 +44,7 @@ class NodeTable:
                 mask[at] = True
         return mask
 
-    def node_set(self, mask: BoolArray, *parts: NodeSetPart) -> int:
+    def intern_node_set(self, mask: BoolArray, *parts: NodeSetPart) -> int:
         """Return the row of the node set `mask`, the intersection of `parts`."""
         content = mask.tobytes()
         row = self._sets.get(content)
@@ -59,7 +59,7 @@ class NodeTable:
         """Return the parts of a node set."""
         return self._set_parts[row]
 
-    def cluster(self) -> Cluster:
+    def build_cluster(self) -> Cluster:
         """Return the cluster with all node sets; the same object until one is added."""
         if self._cluster is None:
             names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)

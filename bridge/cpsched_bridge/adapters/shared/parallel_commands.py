@@ -90,8 +90,8 @@ class ParallelCommands:
         self._selector.register(process.stderr, selectors.EVENT_READ, name)
         return _Running(process)
 
-    def answered(self, wait_s: float) -> bool:
-        """Wait at most `wait_s`; return whether `texts` can return at once."""
+    def wait_for_outputs(self, wait_s: float) -> bool:
+        """Wait at most `wait_s`; return whether `collect_outputs` can return at once."""
         waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()
@@ -105,14 +105,14 @@ class ParallelCommands:
             self._error = BackendTimeout(f"{names}: no answer in {self._deadline_s:.3g} s: killed")
         return self._error is not None or not self._running
 
-    def texts(self) -> dict[str, str]:
+    def collect_outputs(self) -> dict[str, str]:
         """Wait until the deadline; return all answers, invalid UTF-8 escaped.
 
         - Raise `BackendUnavailable` if the controller was not reached or an answer is damaged.
         - Raise `BackendTimeout` if the deadline has passed.
         - Raise `CommandRefused` if the controller refused to answer (privilege, version).
         """
-        self.answered(self._last_s - time.monotonic())
+        self.wait_for_outputs(self._last_s - time.monotonic())
         self.close()
         if self._error is not None:
             raise self._error

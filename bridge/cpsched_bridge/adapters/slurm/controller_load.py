@@ -60,12 +60,12 @@ class ControllerLoadMonitor:
     _asked: bool = False
     _due_s: float = field(default=float("-inf"))
 
-    def look(self) -> str:
+    def poll(self) -> str:
         """Take an available answer, and query again when due, without waiting.
 
         Return `busy`.
         """
-        if self._asked and (found := self.asking.answer()) is not None:
+        if self._asked and (found := self.asking.collect_output()) is not None:
             self._asked = False
             load = parse_load(found.texts.get(ANSWER, ""))
             if load is not None:

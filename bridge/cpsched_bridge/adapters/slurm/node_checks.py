@@ -17,19 +17,19 @@ PASSING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags of temporary nodes: cloud nodes, and nodes created by `scontrol create` or registered by their slurmd."""
 
 
-def node_checks(records: SlurmRecords) -> list[Check]:
+def run_node_checks(records: SlurmRecords) -> list[Check]:
     """Return the checks of one reading; control mode requires none of them."""
     found = [
-        passing_nodes(records.nodes),
-        sleeping_nodes(records.nodes),
-        node_weights(records.nodes),
-        reservations(records),
-        node_lists(records),
+        check_passing_nodes(records.nodes),
+        check_sleeping_nodes(records.nodes),
+        check_node_weights(records.nodes),
+        check_reservations(records),
+        check_node_lists(records),
     ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
-def passing_nodes(nodes: Iterable[Record]) -> Check:
+def check_passing_nodes(nodes: Iterable[Record]) -> Check:
     """Report dynamic nodes: if one leaves, restarting slurmctld ends its pinned jobs."""
     names = _flagged(nodes, PASSING)
     return Check(
@@ -42,7 +42,7 @@ def passing_nodes(nodes: Iterable[Record]) -> Check:
     )
 
 
-def sleeping_nodes(nodes: Iterable[Record]) -> Check:
+def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
     """Report nodes that Slurm switched off: it wakes them only for its own starts."""
     names = _flagged(nodes, slurm_states.POWER_FLAGS)
     return Check(
@@ -55,7 +55,7 @@ def sleeping_nodes(nodes: Iterable[Record]) -> Check:
     )
 
 
-def node_weights(nodes: Iterable[Record]) -> Check:
+def check_node_weights(nodes: Iterable[Record]) -> Check:
     """Report differing node weights: the bridge names the nodes and ignores weights."""
     weights = sorted({node.get("weight") or 1 for node in nodes})
     several = len(weights) > 1
@@ -69,7 +69,7 @@ def node_weights(nodes: Iterable[Record]) -> Check:
     )
 
 
-def reservations(records: SlurmRecords) -> Check:
+def check_reservations(records: SlurmRecords) -> Check:
     """Report the reservations because of which the bridge leaves jobs to Slurm."""
     found = [r for r in records.reservations if r.get("nodes")]
     odd = [r["name"] for r in found if r.get("flags", ()) is None]
@@ -85,7 +85,7 @@ def reservations(records: SlurmRecords) -> Check:
     )
 
 
-def node_lists(records: SlurmRecords) -> Check:
+def check_node_lists(records: SlurmRecords) -> Check:
     """Report node lists with unknown nodes.
 
     Slurm rejects every change of such a job, even a release.
@@ -109,7 +109,7 @@ def _strange(record: Record, known: set[str]) -> str:
     lists = ((verb, task_ranges.expand_if_valid(record[field])) for field, verb in LISTS.items())
     parts = [f"{verb} {_some(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])]
     return (
-        f"job {slurm_job_ids.label(slurm_job_ids.job_id_of_record(record))} of {record['user_name']} {', '.join(parts)}"
+        f"job {slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(record))} of {record['user_name']} {', '.join(parts)}"  # noqa: E501
         if parts
         else ""
     )

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMAND, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.transport.programs.array_records import words
+from cpsched_bridge.adapters.slurm.transport.programs.array_records import format_job_selector
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of, unreachable
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error, read_output
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
@@ -38,7 +38,7 @@ class SiteFactorBoosts:
     """Read and write the site factor within `deadline_s` seconds a call."""
 
     deadline_s: float = 10.0
-    ask: Callable[[list[str], float], str | None] = output_of
+    ask: Callable[[list[str], float], str | None] = read_output
     dialogue: Callable[[float], ScontrolSession] = ScontrolSession
     _records: dict[int, Record] = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class SiteFactorBoosts:
         """
         rows = self._rows()
         self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
-        return [rank_of(record, rows.get(number), tiers) for number, record in self._records.items()]
+        return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Set the points of jobs of the last `ranks`; read each present value first."""
@@ -81,20 +81,22 @@ class SiteFactorBoosts:
         if row is not None and int(row["site"]) not in (0, *advice.instead_of):
             return Outcome(advice.id, "refused", f"has a SiteFactor of somebody else's: {int(row['site'])}")
         try:
-            said = dialogue.tell(f"update JobId={words(record)} SiteFactor={int(advice.points)}")
+            said = dialogue.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
         except ControllerCallError as error:
             return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (JobCommandRefused, ValueError) as error:
             return Outcome(advice.id, "refused", str(error))
         if not said or (not advice.points and _GONE.search(said)):
             return Outcome(advice.id, "done", said)
-        return Outcome(advice.id, "unknown" if unreachable(said) else "refused", said)
+        return Outcome(advice.id, "unknown" if is_unreachable_error(said) else "refused", said)
 
 
-def rank_of(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
+def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
     """Return the rank of a pending record with its row of `sprio`, if any."""
-    numbers, array = tuple(array_tasks.numbers_of(record)), int(record["array_id"] or 0)
-    label = str(array) if len(numbers) > 1 else slurm_job_ids.label(numbers[0]) if numbers else str(record["id"])
+    numbers, array = tuple(array_tasks.list_job_numbers(record)), int(record["array_id"] or 0)
+    label = (
+        str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])
+    )
     tier, kin = tiers.get(record["partition"] or "", 1), array if array != record["id"] else 0
     if row is None:
         return QueueRank(record["id"], numbers, 0, 0, tier, label, hidden=True, kin=kin)

@@ -11,30 +11,30 @@ from typing_extensions import override
 from cpsched.model import EndedJob
 from cpsched.site import multifactor
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
-from cpsched_bridge.adapters.slurm.node_checks import node_checks
+from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
 from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands
 from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
-from cpsched_bridge.adapters.slurm.policy.start_boosts import boosts
+from cpsched_bridge.adapters.slurm.policy.start_boosts import compute_start_boosts
 from cpsched_bridge.adapters.slurm.policy.unreadable_policy import without_unreadable_jobs
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
-from cpsched_bridge.adapters.slurm.slurm_doctor import policy_checks, run_checks, usable_objects
+from cpsched_bridge.adapters.slurm.slurm_doctor import check_usable_objects, run_checks, run_policy_checks
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_states
-from cpsched_bridge.adapters.slurm.translation.partition_access import accounts_checked
+from cpsched_bridge.adapters.slurm.translation.partition_access import parse_account_checks
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, has_topology
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_layouts import (
     SentJobStart,
+    defer_reservation_conflicts,
     resolve_layouts,
-    without_reserved_conflicts,
 )
 from cpsched_bridge.adapters.slurm.translation.start_pins import BY_ITSELF, StartPinSettings
-from cpsched_bridge.adapters.slurm.translation.task_distribution import splits_by_itself
-from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_in
+from cpsched_bridge.adapters.slurm.translation.task_distribution import is_split_by_slurm
+from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
     BackendDied,
@@ -113,7 +113,7 @@ class SlurmBackend(Backend, SupportsBoost):
     @property
     @override
     def transport_info(self) -> str:
-        chosen = self._transport.chosen()
+        chosen = self._transport.transport_choice()
         return "" if chosen is None else f"{chosen[0]}: {chosen[1]}"
 
     @property
@@ -123,7 +123,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def not_ready_reason(self) -> str | None:
-        return self._transport.waits_for()
+        return self._transport.not_ready_reason()
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
@@ -133,7 +133,7 @@ class SlurmBackend(Backend, SupportsBoost):
         records = self._seen = self._transport.read()
         observation = translator.observe(records, self._restores.keys() | set(pinned), self._above())
         observation = self._within_policy(observation, records)
-        if self._load is not None and (busy := self._load.look()):
+        if self._load is not None and (busy := self._load.poll()):
             observation = dataclasses.replace(observation, busy=busy)
         for pending in observation.pending:
             if pending.pinned:
@@ -155,17 +155,17 @@ class SlurmBackend(Backend, SupportsBoost):
         translator = self._ready()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
-            return translator.remembered(seen)
+            return translator.list_remembered_jobs(seen)
         try:
-            past = self._transport.past(int(seen.now_s - HISTORY_S))
+            past = self._transport.read_accounting(int(seen.now_s - HISTORY_S))
         except BackendError as error:
             # incomplete history is better than no start
             if not self.history_missing:
                 structlog.get_logger("slurm").warning("no_history", detail=str(error))
             self.history_missing = True
-            return translator.remembered(seen)
+            return translator.list_remembered_jobs(seen)
         self.history_missing = False
-        return translator.past(past, seen)
+        return translator.translate_sacct_jobs(past, seen)
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
@@ -176,7 +176,9 @@ class SlurmBackend(Backend, SupportsBoost):
         starts = [_sent(order, machine) for order in orders]
         found = resolve_layouts(starts, free, machine.capacity, self._under_way.values())
         now_s = self._seen.now_s if self._seen is not None else 0
-        found = without_reserved_conflicts(found, self._under_way.values(), translator.to_come, machine.capacity, now_s)
+        found = defer_reservation_conflicts(
+            found, self._under_way.values(), translator.to_come, machine.capacity, now_s
+        )
         return [_settled(order, each, machine) for order, each in zip(orders, found, strict=True)]
 
     @override
@@ -194,9 +196,9 @@ class SlurmBackend(Backend, SupportsBoost):
             sent.append(
                 {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": told.tasks_per_node}
             )
-            count = len(order.nodes) if splits_by_itself(order.job.request) else told.node_count
-            num_nodes = told.node_count_setting(count) if count else ""
-            if told.tasks_per_node and release(str(self._config["version"])) < BY_ITSELF:
+            count = len(order.nodes) if is_split_by_slurm(order.job.request) else told.node_count
+            num_nodes = told.format_node_count(count) if count else ""
+            if told.tasks_per_node and parse_release(str(self._config["version"])) < BY_ITSELF:
                 num_nodes = told.num_nodes
                 sent[-1] |= {"cpus_per_node": told.cpus_per_node, "cpus": told.cpus}
                 self._restores[number] = told.restore_all
@@ -218,11 +220,11 @@ class SlurmBackend(Backend, SupportsBoost):
             number: record
             for record in self._seen.jobs
             if record["state"] == slurm_states.PENDING
-            for number in array_tasks.numbers_of(record)
+            for number in array_tasks.list_job_numbers(record)
             if number in wanted
         }
         starts = {number: (record, wanted[number]) for number, record in records.items()}
-        needed = boosts(starts, self._seen, picture, self._most_boost)
+        needed = compute_start_boosts(starts, self._seen, picture, self._most_boost)
         own = {number: int(records[number].get("nice") or 0) for number in needed}
         return {number: (own[number], own[number] - points) for number, points in needed.items()}
 
@@ -235,7 +237,7 @@ class SlurmBackend(Backend, SupportsBoost):
         """Release; without an observation, every node list of these jobs counts as a pin."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
-        return self._without_pins(self._transport.hand_back, job_ids)
+        return self._without_pins(self._transport.release, job_ids)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
@@ -258,20 +260,22 @@ class SlurmBackend(Backend, SupportsBoost):
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
         """Write the claim into a reservation in the far future: operators may create it."""
         seen = (
-            None if instead_of is None or self._seen is None else lease_reservation.comment_in(self._seen.reservations)
+            None
+            if instead_of is None or self._seen is None
+            else lease_reservation.find_lease_comment(self._seen.reservations)
         )
-        return self._transport.claim(lease_reservation.format_lease(claim), seen)
+        return self._transport.acquire_lease(lease_reservation.format_lease(claim), seen)
 
     @override
     def release_lease(self, claim: Lease) -> None:
-        self._transport.disclaim(lease_reservation.format_lease(claim))
+        self._transport.release_lease(lease_reservation.format_lease(claim))
 
     @override
     def checks(self) -> Sequence[Check]:
         if self._policy is not None:
-            self._policy.begin()  # its commands run meanwhile
+            self._policy.start_reading()  # its commands run meanwhile
         try:
-            facts = self._transport.facts()
+            facts = self._transport.gather_facts()
         except BackendStarting:
             raise
         except BackendError as error:
@@ -283,20 +287,20 @@ class SlurmBackend(Backend, SupportsBoost):
             return [*found, Check("reading", False, str(error), _remedy(error), may_come=True)]
         policy = self._policy_checks(records)
         picture = self._policy.picture if self._policy is not None else None
-        unusable = [*unusable_in(records), *(picture.trouble.all() if picture is not None else ())]
-        return [*found, usable_objects(unusable), *node_checks(records), *policy]
+        unusable = [*list_unusable_objects(records), *(picture.trouble.list_objects() if picture is not None else ())]
+        return [*found, check_usable_objects(unusable), *run_node_checks(records), *policy]
 
     def _policy_checks(self, records: SlurmRecords) -> list[Check]:
         """Return the checks of the site's policy, read now: the doctor may wait for it."""
         if self._policy is None:
             return []
         if self._policy.picture is None:
-            self._policy.look()
+            self._policy.poll()
         shown = SitePolicyCommands(commands={"sprio": (sprio_comparison.COMMAND,)})
         shown.start()
-        answers = shown.answer(wait=True)
+        answers = shown.collect_output(wait=True)
         text = answers.texts.get("sprio", "") if answers is not None else ""
-        return policy_checks(self._policy.picture, self._policy.failures, text, records)
+        return run_policy_checks(self._policy.picture, self._policy.failures, text, records)
 
     @override
     def close(self) -> None:
@@ -310,24 +314,24 @@ class SlurmBackend(Backend, SupportsBoost):
         """Return the observation with the site's priorities and limits, if ever read."""
         if self._policy is None:
             return seen
-        notes = tuple(self._policy.look())
+        notes = tuple(self._policy.poll())
         if self._policy.picture is None:
             return dataclasses.replace(seen, notes=notes)
         if self._ranked_by != self._policy.version:
-            self._ranking.use(self._policy.picture)
+            self._ranking.set_policy(self._policy.picture)
             self._ranked_by = self._policy.version
         seen = without_unreadable_jobs(seen, self._policy.picture)
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        ranked = self._ranking.applied(seen, records.jobs, multifactor.ClusterSize(len(records.nodes), cpus))
+        ranked = self._ranking.apply_ranking(seen, records.jobs, multifactor.ClusterSize(len(records.nodes), cpus))
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> SlurmTranslator:
         """Return the translator, created for the controller's configuration on first use."""
         if self._translator is None:
-            self._config = self._transport.config()
+            self._config = self._transport.read_config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
             name = str(self._config["cluster_name"] or "")
-            checked, together = accounts_checked(self._config), has_topology(self._config)
+            checked, together = parse_account_checks(self._config), has_topology(self._config)
             self._translator = SlurmTranslator(
                 "MEMORY" in words, checked, together, name, self._config.get("job_defaults")
             )
@@ -336,7 +340,7 @@ class SlurmBackend(Backend, SupportsBoost):
     def _above(self) -> Mapping[str, str] | None:
         """Return the parent of each account; None if the policy was never read."""
         picture = self._policy.picture if self._policy is not None else None
-        return None if picture is None else picture.site.accounts.above
+        return None if picture is None else picture.site.accounts.parent_by_account
 
     def _without_pins(self, command: Command, job_ids: Sequence[int]) -> list[Outcome]:
         """Send a command that clears the bridge's pins."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpsched.errors import abbreviate
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.site.multifactor import ClusterSize
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.ports import Check, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
@@ -36,44 +36,44 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
     found = [
         Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
         *([Check("transport", True, speaks)] if speaks else []),
-        privilege(facts),
-        accounting(facts),
-        versions(facts),
-        job_shrink(parameters),
-        intervals(parameters),
-        preemption(config),
-        selection(config),
-        topology(config),
-        gpus(config),
-        clocks(int(facts["clock_ahead_s"])),
-        plugin(config),
-        backfill(config),
-        burst(parameters),
-        memory(config),
-        priority_type(config),
-        site_factor(config),
-        *([call_limit(facts["rate_limit"])] if facts.get("rate_limit") else []),
+        check_privilege(facts),
+        check_accounting(facts),
+        check_versions(facts),
+        check_job_shrink(parameters),
+        check_scheduler_intervals(parameters),
+        check_preemption(config),
+        check_select_type(config),
+        check_topology(config),
+        check_gpu_tracking(config),
+        check_clocks(int(facts["clock_ahead_s"])),
+        check_submit_plugin(config),
+        check_backfill(config),
+        check_release_burst(parameters),
+        check_min_job_age(config),
+        check_priority_type(config),
+        check_site_factor(config),
+        *([check_call_limit(facts["rate_limit"])] if facts.get("rate_limit") else []),
     ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
-def policy_checks(
+def run_policy_checks(
     picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: SlurmRecords
 ) -> list[Check]:
     """Check that the site's policy is readable and yields the priorities of `sprio`.
 
     `shown` is the output of `sprio`.
     """
-    found = [policy_reading(picture, failures)]
+    found = [check_policy_reading(picture, failures)]
     if picture is not None:
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
         machine = ClusterSize(len(records.nodes), cpus)
         compared = compare_with_sprio(parse_sprio(shown), records.jobs, picture, machine, records.now_s)
-        found += [priorities(compared, picture), unmodelled_limits(picture), unmanaged(records)]
+        found += [check_priorities(compared, picture), check_unmodelled_limits(picture), check_unmanaged_jobs(records)]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
-def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
+def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
     """Report objects with an unusable field; only these are left out of the plan."""
     ok = not unusable
     return Check(
@@ -88,7 +88,7 @@ def usable_objects(unusable: Sequence[UnusableObject]) -> Check:
     )
 
 
-def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
+def check_policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
     """Check that the policy can be read.
 
     Without accounting there are no shares and limits, which is no failure.
@@ -105,10 +105,10 @@ def policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, st
     return Check("site policy", not lost, what, "let sacctmgr and sshare run here as the bridge", False)
 
 
-def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
+def check_priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
     """Check that Slurm's priorities of unheld jobs equal the computed ones."""
     different = compared.differences
-    detail = f"equal to sprio on {compared.jobs - len(different)} of {many(compared.jobs, 'job')} not held"
+    detail = f"equal to sprio on {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} not held"
     if picture.rules.kind == "basic":
         detail = "priority/basic: jobs go in order of arrival"
     elif not compared.jobs:
@@ -124,7 +124,7 @@ def priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
     )
 
 
-def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
+def check_unmodelled_limits(picture: SitePolicySnapshot) -> Check:
     """Report limits that are not modelled.
 
     Slurm rejects a start beyond them, and the job waits.
@@ -139,7 +139,7 @@ def unmodelled_limits(picture: SitePolicySnapshot) -> Check:
     )
 
 
-def unmanaged(records: SlurmRecords) -> Check:
+def check_unmanaged_jobs(records: SlurmRecords) -> Check:
     """Report unmanaged jobs.
 
     One that does not fit blocks all released jobs below it in its partition.
@@ -161,7 +161,7 @@ def unmanaged(records: SlurmRecords) -> Check:
     )
 
 
-def privilege(facts: Mapping[str, Any]) -> Check:
+def check_privilege(facts: Mapping[str, Any]) -> Check:
     """Check the privilege.
 
     Operator suffices for holds, releases and node lists. root and SlurmUser have it.
@@ -179,7 +179,7 @@ def privilege(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def accounting(facts: Mapping[str, Any]) -> Check:
+def check_accounting(facts: Mapping[str, Any]) -> Check:
     """Check accounting.
 
     Without it the bridge learns run times only from the jobs that the controller remembers.
@@ -196,11 +196,11 @@ def accounting(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def versions(facts: Mapping[str, Any]) -> Check:
+def check_versions(facts: Mapping[str, Any]) -> Check:
     """Check that clients and client library are not newer than the controller."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
-    ok = not clients or not controller or release(clients) <= release(controller)
+    ok = not clients or not controller or parse_release(clients) <= parse_release(controller)
     return Check(
         "versions",
         ok,
@@ -210,7 +210,7 @@ def versions(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def call_limit(limit: Mapping[str, float]) -> Check:
+def check_call_limit(limit: Mapping[str, float]) -> Check:
     """Check the call limit, which slows the bridge.
 
     A reading needs up to 8 calls and a start 1 to 4.
@@ -224,7 +224,7 @@ def call_limit(limit: Mapping[str, float]) -> Check:
     return Check("call limit", False, detail, mend, required=limit["per_s"] * SLOWEST_READING_S < MOST_CALLS)
 
 
-def job_shrink(parameters: Mapping[str, Any]) -> Check:
+def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
     """Check disable_job_shrink.
 
     Without it a node list would shrink a job that has just started.
@@ -234,7 +234,7 @@ def job_shrink(parameters: Mapping[str, Any]) -> Check:
     return Check("job shrink", ok, "disabled" if ok else "allowed", mend, mode="control")
 
 
-def intervals(parameters: Mapping[str, Any]) -> Check:
+def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
     """Check that a scheduler is on: otherwise released jobs never start."""
     main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
     off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
@@ -246,14 +246,14 @@ def intervals(parameters: Mapping[str, Any]) -> Check:
     )
 
 
-def preemption(config: Mapping[str, Any]) -> Check:
+def check_preemption(config: Mapping[str, Any]) -> Check:
     """Check preemption: preempted jobs would lose nodes that the decision counts on."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
     ok = kind in (None, "", "preempt/none") and mode == "OFF"
     return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none", mode="control")
 
 
-def selection(config: Mapping[str, Any]) -> Check:
+def check_select_type(config: Mapping[str, Any]) -> Check:
     """Check node selection.
 
     The translation needs cons_tres, and cores instead of whole sockets or boards.
@@ -265,7 +265,7 @@ def selection(config: Mapping[str, Any]) -> Check:
     return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
 
 
-def topology(config: Mapping[str, Any]) -> Check:
+def check_topology(config: Mapping[str, Any]) -> Check:
     """Report the topology plugin.
 
     A start names its nodes, so the plugin has no choice.
@@ -283,7 +283,7 @@ def topology(config: Mapping[str, Any]) -> Check:
     )
 
 
-def gpus(config: Mapping[str, Any]) -> Check:
+def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
     """Check GPU accounting.
 
     pyslurm shows GPUs requested with --gpus only if accounting tracks them.
@@ -299,7 +299,7 @@ def gpus(config: Mapping[str, Any]) -> Check:
     )
 
 
-def clocks(ahead_s: int) -> Check:
+def check_clocks(ahead_s: int) -> Check:
     """Check the clocks: begin times, reservations and waits use the controller's."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
@@ -307,7 +307,7 @@ def clocks(ahead_s: int) -> Check:
     )
 
 
-def plugin(config: Mapping[str, Any]) -> Check:
+def check_submit_plugin(config: Mapping[str, Any]) -> Check:
     """Check the submit plugin.
 
     Without it the bridge holds new jobs when it first sees them, possibly too late.
@@ -323,13 +323,13 @@ def plugin(config: Mapping[str, Any]) -> Check:
     )
 
 
-def backfill(config: Mapping[str, Any]) -> Check:
+def check_backfill(config: Mapping[str, Any]) -> Check:
     """Check backfill: Slurm's own scheduler takes over when the bridge pauses."""
     ok = config["scheduler_type"] == "sched/backfill"
     return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
 
 
-def burst(parameters: Mapping[str, Any]) -> Check:
+def check_release_burst(parameters: Mapping[str, Any]) -> Check:
     """Check the queue depth.
 
     By default, a burst of released jobs waits for many scheduler passes.
@@ -345,7 +345,7 @@ def burst(parameters: Mapping[str, Any]) -> Check:
     )
 
 
-def memory(config: Mapping[str, Any]) -> Check:
+def check_min_job_age(config: Mapping[str, Any]) -> Check:
     """Check that ended jobs stay known from one reading to the next."""
     seconds = int(config["min_job_age"] or 0)
     return Check(
@@ -353,14 +353,14 @@ def memory(config: Mapping[str, Any]) -> Check:
     )
 
 
-def priority_type(config: Mapping[str, Any]) -> Check:
+def check_priority_type(config: Mapping[str, Any]) -> Check:
     """Check the priority plugin: only multifactor has boosts."""
     kind = str(config["priority_type"] or "priority/basic")
     ok = kind == "priority/multifactor"
     return Check("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
 
 
-def site_factor(config: Mapping[str, Any]) -> Check:
+def check_site_factor(config: Mapping[str, Any]) -> Check:
     """Check the site factor: a plugin of the site would overwrite boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")

@@ -61,13 +61,17 @@ class Options(Section):
 def connect(options: Options) -> SlurmBackend:
     """Return the backend; the first call connects to the cluster."""
     budget = SlurmRpcTokenBucket()
-    reader = SitePolicyReader(SitePolicyCommands(counted=budget.begin), time.monotonic) if options.site_policy else None
+    reader = (
+        SitePolicyReader(SitePolicyCommands(counted=budget.begin_background_call), time.monotonic)
+        if options.site_policy
+        else None
+    )
     advising = SiteFactorBoosts(options.deadline_s)
-    watch = load_watch(options, budget)
-    return SlurmBackend(transport_of(options, budget), reader, options.boost, watch, advising)
+    watch = make_load_monitor(options, budget)
+    return SlurmBackend(make_transport(options, budget), reader, options.boost, watch, advising)
 
 
-def transport_of(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
+def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
     """Return the configured transport, without connecting to the cluster."""
 
     def pyslurm() -> PyslurmTransport:
@@ -85,9 +89,11 @@ def transport_of(options: Options, budget: SlurmRpcTokenBucket | None = None) ->
             return AutoSlurmTransport(pyslurm, cli)
 
 
-def load_watch(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
+def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
     """Return the monitor of slurmctld's load."""
-    asking = SitePolicyCommands(options.deadline_s, {controller_load.ANSWER: (controller_load.COMMAND,)}, budget.begin)
+    asking = SitePolicyCommands(
+        options.deadline_s, {controller_load.ANSWER: (controller_load.COMMAND,)}, budget.begin_background_call
+    )
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 
 

@@ -244,17 +244,17 @@ PAST_FIELDS = (
 """Fields of a job in the accounting database."""
 
 
-def has_trouble(record: Record) -> bool:
+def is_unusable(record: Record) -> bool:
     """Return whether a node, partition or reservation has an unusable field."""
     return bool(record.get("unreadable") or record.get("unknown"))
 
 
-def closed_node(record: Record) -> Record:
+def to_closed_node(record: Record) -> Record:
     """Return the record of a node, in state UNKNOWN if it has an unusable field."""
-    return {**record, "state": "UNKNOWN"} if has_trouble(record) else record
+    return {**record, "state": "UNKNOWN"} if is_unusable(record) else record
 
 
-def closed_reservation(record: Record) -> Record:
+def to_closed_reservation(record: Record) -> Record:
     """Return the record of a reservation, closed as far as it cannot be read.
 
     Without readable times it has begun and never ends. With any unusable field its flags count as unreadable.

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import escape_controls
-from cpsched.formatting import from_now, many, span
-from cpsched.markup import Markup, tag
+from cpsched.formatting import format_count, format_duration, format_relative_time
+from cpsched.markup import Markup, make_element
 from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
 
 MOST_ROWS = 64
@@ -67,12 +67,12 @@ class GanttWindow:
     """Whether to mark the present; otherwise times count from `GanttChartView.now_s`, the start of a schedule."""
 
     @property
-    def row(self) -> float:
+    def row_height(self) -> float:
         """Height of a row: fewer rows are higher, so that parallel jobs are distinguishable."""
         return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
 
     @classmethod
-    def around(
+    def around_now(
         cls, chart: GanttChartView, before_s: int, after_s: int, first: int = 0, last: int | None = None
     ) -> GanttWindow:
         """Return a window around now, limited to existing nodes."""
@@ -95,7 +95,7 @@ class GanttLinks:
     nodes: Callable[[int, int], str] = lambda first, last: ""
 
 
-def draw(
+def draw_svg(
     chart: GanttChartView, window: GanttWindow, links: GanttLinks | None = None, alone: bool = False, title: str = ""
 ) -> Markup:
     """Draw the SVG. `alone`: include colours, for a separate file; otherwise the page's style sheet has them."""
@@ -107,17 +107,17 @@ def draw(
     single = rows <= MOST_ROWS and pieces <= _MOST_BARS
     made = _single(chart, window, inside, links) if single else _grouped(chart, window, inside, links)
     body = list(made)
-    heights = rows if single else len(groups(window))
-    height = _TOP + heights * (window.row + _GAP) + _BOTTOM
-    words = title or summary(chart, window)
-    hatch = tag("path", class_="g-hatched", d="M0 0V6")
+    heights = rows if single else len(group_nodes(window))
+    height = _TOP + heights * (window.row_height + _GAP) + _BOTTOM
+    words = title or describe_chart(chart, window)
+    hatch = make_element("path", class_="g-hatched", d="M0 0V6")
     size = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
-    return tag(
+    return make_element(
         "svg",
-        tag("title", words),
-        tag("style", Markup(STYLE)) if alone else "",
-        tag("defs", tag("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
-        tag("rect", class_="g-back", width=_WIDTH, height=height),
+        make_element("title", words),
+        make_element("style", Markup(STYLE)) if alone else "",
+        make_element("defs", make_element("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
+        make_element("rect", class_="g-back", width=_WIDTH, height=height),
         *_axis(chart, window, height),
         *body,
         *_now(chart, window, height),
@@ -126,7 +126,7 @@ def draw(
     )  # fmt: skip
 
 
-def summary(chart: GanttChartView, window: GanttWindow) -> str:
+def describe_chart(chart: GanttChartView, window: GanttWindow) -> str:
     """Return the drawing as a sentence, for readers who cannot see it."""
     kinds = dict.fromkeys(("running", "planned", "past"), 0)
     for bar in chart.bars:
@@ -135,15 +135,15 @@ def summary(chart: GanttChartView, window: GanttWindow) -> str:
     nodes, running = window.last - window.first, kinds["running"]
     shut = {node for each in _outages(chart, window) for node in each.nodes if window.first <= node < window.last}
     return (
-        f"{many(nodes, 'node')} from {span(chart.now_s - window.from_s)} ago "
-        f"until {span(window.to_s - chart.now_s)} from now: {many(running, 'job')} running, "
+        f"{format_count(nodes, 'node')} from {format_duration(chart.now_s - window.from_s)} ago "
+        f"until {format_duration(window.to_s - chart.now_s)} from now: {format_count(running, 'job')} running, "
         f"{kinds['planned']} planned, {kinds['past']} ended"
         + (f"; {len(shut)} of the nodes drained, down or reserved for a time" if shut else "")
         + ". The tables on this page list them."
     )
 
 
-def groups(window: GanttWindow) -> list[tuple[int, int]]:
+def group_nodes(window: GanttWindow) -> list[tuple[int, int]]:
     """Return at most `MOST_ROWS` groups of neighbouring nodes."""
     nodes = window.last - window.first
     size = -(-nodes // MOST_ROWS)
@@ -164,18 +164,18 @@ def _axis(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable
         yield _upright(x, height, "g-grid")
         anchor = "end" if x > _WIDTH - _EDGE else "middle"
         x = min(x, _WIDTH - 2) if anchor == "end" else x
-        yield tag("text", words, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
+        yield make_element("text", words, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
 
 
 def _upright(x: float, height: float, kind: str) -> Markup:
-    return tag("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
+    return make_element("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
 
 
 def _short(seconds: int) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds % size == 0:
             return f"{seconds // size} {unit}"
-    return span(seconds)
+    return format_duration(seconds)
 
 
 def _now(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
@@ -188,20 +188,20 @@ def _label(y: float, high: float, words: str, link: str = "", more: str = "") ->
     cut = shown if len(shown) <= 18 else shown[:17] + "…"
     full = f"{shown}{more}"
     place = {"text_anchor": "end", "x": _LEFT - 8, "y": y + high / 2 + 4}
-    text = tag("text", cut, tag("title", full), class_="g-text", **place)
-    return tag("a", text, href=link, aria_label=full, tabindex=-1) if link else text
+    text = make_element("text", cut, make_element("title", full), class_="g-text", **place)
+    return make_element("a", text, href=link, aria_label=full, tabindex=-1) if link else text
 
 
 def _row(y: float, window: GanttWindow) -> Markup:
-    return tag("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row)
+    return make_element("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row_height)
 
 
 def _out(outage: NodeOutageView, window: GanttWindow, y: float) -> Markup:
     """Hatch a node while it takes no jobs, up to the edge if the end is unknown."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
     words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
-    size = {"width": max(1.0, right - left), "height": window.row}
-    return tag("rect", tag("title", words), class_="g-out", x=left, y=y, **size)
+    size = {"width": max(1.0, right - left), "height": window.row_height}
+    return make_element("rect", make_element("title", words), class_="g-out", x=left, y=y, **size)
 
 
 def _end_s(outage: NodeOutageView, window: GanttWindow) -> int:
@@ -226,17 +226,17 @@ def _single(
             if node in by_node:
                 by_node[node].append(bar)
     for i, (node, on_it) in enumerate(by_node.items()):
-        y = _TOP + i * (window.row + _GAP)
+        y = _TOP + i * (window.row_height + _GAP)
         yield _row(y, window)
-        yield _label(y, window.row, chart.node_names[node])
-        for bar, (lane, lanes) in zip(on_it, lanes_of(on_it), strict=True):
-            high = window.row / lanes
+        yield _label(y, window.row_height, chart.node_names[node])
+        for bar, (lane, lanes) in zip(on_it, assign_lanes(on_it), strict=True):
+            high = window.row_height / lanes
             yield _bar(bar, chart, window, y + lane * high, high, links)
         # Over the bars: a job that overlaps a maintenance must be visible.
         yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
 
 
-def lanes_of(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
+def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
     """Return (lane, number of lanes) of each bar, so that bars in a lane do not overlap.
 
     Lanes restart whenever no job runs or all jobs change, so that a busy morning does not make the afternoon's bars
@@ -271,22 +271,22 @@ def _bar(bar: GanttBar, chart: GanttChartView, window: GanttWindow, y: float, hi
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
     kinds = f"g-bar g-{bar.id % _COLOURS} g-{bar.kind}"
-    said = tag("title", _said(bar, chart.now_s))
-    shape = tag("rect", said, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
+    said = make_element("title", _said(bar, chart.now_s))
+    shape = make_element("rect", said, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
     label = escape_controls(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
-        shape = Markup(shape + tag("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
+        shape = Markup(shape + make_element("text", label, class_=kind, x=left + 4, y=y + high / 2 + 3.5))
     link = links.job(bar.id)
-    return tag("a", shape, href=link, tabindex=-1) if link else shape
+    return make_element("a", shape, href=link, tabindex=-1) if link else shape
 
 
 def _said(bar: GanttBar, now_s: int) -> str:
     user = f" of {escape_controls(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
     begun = {"past": "ran", "running": "runs", "planned": "is planned"}[bar.kind]
     return (
-        f"job {escape_controls(bar.label)}{user} {begun} on {many(len(bar.nodes), 'node')}: "
-        f"begin {from_now(bar.begin_s, now_s)}, end {from_now(bar.end_s, now_s)}"
+        f"job {escape_controls(bar.label)}{user} {begun} on {format_count(len(bar.nodes), 'node')}: "
+        f"begin {format_relative_time(bar.begin_s, now_s)}, end {format_relative_time(bar.end_s, now_s)}"
     )
 
 
@@ -296,28 +296,30 @@ def _said(bar: GanttBar, now_s: int) -> str:
 def _grouped(
     chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinks
 ) -> Iterable[Markup]:
-    parts = groups(window)
-    run = use_of(_spans(bars, ("past", "running")), window, parts)
-    plan = use_of(_spans(bars, ("planned",)), window, parts)
+    parts = group_nodes(window)
+    run = compute_group_usage(_spans(bars, ("past", "running")), window, parts)
+    plan = compute_group_usage(_spans(bars, ("planned",)), window, parts)
     outages = _outages(chart, window)
-    out = use_of([(each.from_s, _end_s(each, window), each.nodes) for each in outages], window, parts)
+    out = compute_group_usage([(each.from_s, _end_s(each, window), each.nodes) for each in outages], window, parts)
     for i, (first, last) in enumerate(parts):
-        y = _TOP + i * (window.row + _GAP)
+        y = _TOP + i * (window.row_height + _GAP)
         yield _row(y, window)
         names = chart.node_names
         words = names[first] if last - first == 1 else f"{names[first]} – {names[last - 1]}"
-        yield _label(y, window.row, words, links.nodes(first, last), f", {last - first} nodes")
-        yield _area(out[i], y, window.row, "g-out", f"{words}: {_OUT['unknown']}")
+        yield _label(y, window.row_height, words, links.nodes(first, last), f", {last - first} nodes")
+        yield _area(out[i], y, window.row_height, "g-out", f"{words}: {_OUT['unknown']}")
         both = np.minimum(1.0, run[i] + plan[i])
-        yield _area(both, y, window.row, "g-plan", f"{words}: in use and planned")
-        yield _area(run[i], y, window.row, "g-use", f"{words}: in use")
+        yield _area(both, y, window.row_height, "g-plan", f"{words}: in use and planned")
+        yield _area(run[i], y, window.row_height, "g-use", f"{words}: in use")
 
 
 def _spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span]:
     return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
 
 
-def use_of(spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+def compute_group_usage(
+    spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]
+) -> npt.NDArray[np.float64]:
     """Return float64[groups, bins]: the share of each group's nodes that a span occupies, over time."""
     step_s = (window.to_s - window.from_s) / _BINS
     size = parts[0][1] - parts[0][0]
@@ -344,15 +346,17 @@ def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, tit
     path = [f"M{_LEFT} {base:.1f}"]
     for begin, end in pairwise(changes):
         path.append(f"V{base - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")
-    return tag("path", tag("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{base:.1f}Z")
+    return make_element(
+        "path", make_element("title", escape_controls(title)), class_=kind, d=f"{''.join(path)}V{base:.1f}Z"
+    )
 
 
-def sparkline(shares: Sequence[float], title: str) -> Markup:
+def draw_sparkline(shares: Sequence[float], title: str) -> Markup:
     """Return a small line chart of shares from 0 to 1."""
     if len(shares) < 2:
         return Markup()
     step = 160 / (len(shares) - 1)
     points = " ".join(f"{i * step:.1f},{30 - 28 * max(0.0, min(1.0, share)):.1f}" for i, share in enumerate(shares))
-    line = tag("polyline", points=points)
+    line = make_element("polyline", points=points)
     frame = {"class_": "spark", "viewBox": "0 0 160 31", "role": "img", "aria_label": title}
-    return tag("svg", tag("path", class_="g-grid", d="M0 30.5H160"), line, **frame)
+    return make_element("svg", make_element("path", class_="g-grid", d="M0 30.5H160"), line, **frame)

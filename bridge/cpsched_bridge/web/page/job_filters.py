@@ -28,12 +28,12 @@ _MOST_CHOICES = 50
 _NEVER_S = 2**62
 
 
-def request_of(job: Job) -> RequestView | None:
+def get_request(job: Job) -> RequestView | None:
     """Return a job's request, if known."""
     return job.asked if isinstance(job, UnscheduledJobView) else job
 
 
-def begin_s(job: Job) -> int | None:
+def get_begin_s(job: Job) -> int | None:
     """Return a job's start, actual or expected."""
     return (
         job.start_s if isinstance(job, RunningJobView) else job.expected_s if isinstance(job, QueuedJobView) else None
@@ -41,22 +41,22 @@ def begin_s(job: Job) -> int | None:
 
 
 def _by_submission(job: Job) -> Any:
-    asked = request_of(job)
+    asked = get_request(job)
     return _NEVER_S if asked is None else asked.submit_s
 
 
 def _by_size(job: Job) -> Any:
-    asked = request_of(job)
+    asked = get_request(job)
     return (0, 0) if asked is None else (-asked.units * max(asked.per_unit[:1], default=1), -asked.units)
 
 
 def _by_walltime(job: Job) -> Any:
-    asked = request_of(job)
+    asked = get_request(job)
     return 0 if asked is None else -asked.walltime_s
 
 
 def _by_start(job: Job) -> Any:
-    found = begin_s(job)
+    found = get_begin_s(job)
     return _NEVER_S if found is None else found
 
 
@@ -92,13 +92,13 @@ class JobFilterField:
     whole: bool
 
 
-def jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
+def filter_jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
     """Return the selected jobs in the selected order."""
-    found = [job for job in of_state(view, asked.state) if _is_asked_for(job, asked)]
+    found = [job for job in select_by_state(view, asked.state) if _is_asked_for(job, asked)]
     return _ordered(found, asked.sort, ORDERS)
 
 
-def of_state(view: StatusPageView, state: str) -> list[Job]:
+def select_by_state(view: StatusPageView, state: str) -> list[Job]:
     """Return all jobs in a state; by default, pending jobs."""
     of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
     if state == "all":
@@ -106,9 +106,9 @@ def of_state(view: StatusPageView, state: str) -> list[Job]:
     return list(of.get(state, view.queue))
 
 
-def choices(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
+def list_filter_fields(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
     """Return the filters for the jobs of the selected state."""
-    among, found = of_state(view, asked.state), []
+    among, found = select_by_state(view, asked.state), []
     for name in FIELDS:
         if not (view.status.users_hidden and name in ("user", "account")):
             common = [
@@ -122,7 +122,7 @@ def choices(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField
     return found
 
 
-def nodes(found: Iterable[NodeView], asked: StatusPageQuery) -> list[NodeView]:
+def filter_nodes(found: Iterable[NodeView], asked: StatusPageQuery) -> list[NodeView]:
     """Return the selected nodes in the selected order."""
     words = asked.q.lower()
     chosen = [

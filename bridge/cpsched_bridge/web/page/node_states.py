@@ -12,7 +12,7 @@ _RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
 _MOST_PLANNED = 8
 
 
-def nodes(view: StatusPageView) -> list[NodeView]:
+def list_nodes(view: StatusPageView) -> list[NodeView]:
     """Return all nodes, in the cluster's order."""
     running, used = _running(view)
     if view.status.reader:  # the reader sees only the total use of other users' jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cpsched.errors import abbreviate
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import OK, CycleReport
 from cpsched_bridge.ports import Check, Observation, UnusableObject
 from cpsched_bridge.web.page_schema import PageAlert
@@ -15,7 +15,7 @@ _OF_USERS = frozenset({"reservation", "association"})
 """Kinds of objects that may contain names of users."""
 
 
-def alerts_of(
+def list_alerts(
     last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
 ) -> list[PageAlert]:
     """Return the alerts of the last cycle, urgent ones first.
@@ -27,7 +27,7 @@ def alerts_of(
     return sorted(found, key=lambda each: not each.urgent)
 
 
-def stalled_alert(reasons: Sequence[str]) -> PageAlert:
+def make_stalled_alert(reasons: Sequence[str]) -> PageAlert:
     """Return the alert of a loop that seems to hang."""
     return PageAlert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
 
@@ -45,13 +45,13 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[PageAlert]:
         words = f"The cluster is busy: one cycle per {last.pause_s:.3g} s."
         yield PageAlert(urgent=False, words=words, details=[last.observation.busy] if last.observation else [])
     if last.stuck:
-        words = f"Repeated commands have no effect on {many(last.stuck, 'job')}."
+        words = f"Repeated commands have no effect on {format_count(last.stuck, 'job')}."
         yield PageAlert(urgent=False, words=words, details=[])
 
 
 def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[PageAlert]:
     if unusable:
-        words = f"{many(len(unusable), 'object', 'objects')} of the cluster left out: a field is unusable."
+        words = f"{format_count(len(unusable), 'object', 'objects')} of the cluster left out: a field is unusable."
         named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
         yield PageAlert(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
 
@@ -64,4 +64,4 @@ def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[Page
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
         told = abbreviate(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
-        yield PageAlert(urgent=False, words=f"{many(len(down), 'node is', 'nodes are')} down.", details=[told])
+        yield PageAlert(urgent=False, words=f"{format_count(len(down), 'node is', 'nodes are')} down.", details=[told])

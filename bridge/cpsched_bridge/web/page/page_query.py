@@ -33,7 +33,7 @@ class StatusPageQuery:
     """Name of a sort order; with a leading minus, reversed."""
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> StatusPageQuery:
+    def from_query(cls, query: Mapping[str, str]) -> StatusPageQuery:
         """Parse the parameters of an address."""
         ahead = _number(query.get("ahead"))
         words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}

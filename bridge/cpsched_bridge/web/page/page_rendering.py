@@ -10,15 +10,25 @@ from typing import Any
 
 from cpsched.errors import abbreviate
 from cpsched.forecast import BackfillWindow
-from cpsched.formatting import UNIX_TIME_S, change, from_now, instant, many, resource, span, time_left, to_come
+from cpsched.formatting import (
+    UNIX_TIME_S,
+    format_cluster_time,
+    format_count,
+    format_duration,
+    format_planned_time,
+    format_relative_time,
+    format_start_change,
+    format_time_left,
+    resource_label,
+)
 from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
-from cpsched_bridge.web.explain import JobExplanation, because
+from cpsched_bridge.web.explain import JobExplanation, summarize_reason
 from cpsched_bridge.web.page import gantt_chart, job_filters, request_text, templates
 from cpsched_bridge.web.page.gantt_chart import GanttLinks, GanttWindow
-from cpsched_bridge.web.page.job_filters import Job, request_of
+from cpsched_bridge.web.page.job_filters import Job, get_request
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
-from cpsched_bridge.web.page.node_states import nodes as nodes_of
+from cpsched_bridge.web.page.node_states import list_nodes as nodes_of
 from cpsched_bridge.web.page.page_query import HOURS, StatusPageQuery
 from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView
 
@@ -44,43 +54,43 @@ class StatusPageContext:
     """Whether to render only the changing part, for an open page."""
 
 
-def index(sight: StatusPageContext) -> str:
+def render_index(sight: StatusPageContext) -> str:
     """Render the overview: alerts, use, pending reasons, next jobs, plan."""
     view, asked = sight.view, sight.asked
-    window = GanttWindow.around(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
+    window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
     links = GanttLinks(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
     return _page(
         "index.html", sight,
-        drawing=gantt_chart.draw(view.chart, window, links),
+        drawing=gantt_chart.draw_svg(view.chart, window, links),
         grouped=window.last - window.first > gantt_chart.MOST_ROWS,
         homeless=sum(bar.kind == "planned" and not bar.nodes for bar in view.chart.bars),
         sparks={
-            r.name: gantt_chart.sparkline([m.in_use[i] for m in view.history], f"{resource(r.name)} in use, past hour")
+            r.name: gantt_chart.draw_sparkline([m.in_use[i] for m in view.history], f"{resource_label(r.name)} in use, past hour")  # noqa: E501
             for i, r in enumerate(view.status.resources)
         },
         hours=HOURS, rows=_rows(view.queue[:FIRST_ROWS], view, False),
     )  # fmt: skip
 
 
-def jobs(sight: StatusPageContext) -> str:
+def render_jobs(sight: StatusPageContext) -> str:
     """Render the selected jobs, a hundred per page."""
     view, asked = sight.view, sight.asked
-    found = job_filters.jobs(view, asked)
+    found = job_filters.filter_jobs(view, asked)
     shown, pages, asked = _paged(found, asked)
     mixed = asked.state in ("all", "aside")
     return _page(
         "jobs.html", replace(sight, asked=asked), rows=_rows(shown, view, mixed), found=len(found), pages=pages,
-        choices=job_filters.choices(view, asked), states=job_filters.STATES,
+        choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATES,
         orders={name: words for name, (words, _) in job_filters.ORDERS.items()},
         kinds={cause.kind: cause.words for cause in view.status.causes},
     )  # fmt: skip
 
 
-def nodes(sight: StatusPageContext) -> str:
+def render_nodes(sight: StatusPageContext) -> str:
     """Render the selected nodes with running and next jobs."""
     view, asked = sight.view, sight.asked
     every = nodes_of(view)
-    found = job_filters.nodes(every, asked)
+    found = job_filters.filter_nodes(every, asked)
     shown, pages, asked = _paged(found, asked)
     counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
     return _page(
@@ -90,20 +100,20 @@ def nodes(sight: StatusPageContext) -> str:
     )  # fmt: skip
 
 
-def wall(sight: StatusPageContext) -> str:
+def render_wall(sight: StatusPageContext) -> str:
     """Render the overview for a wall display."""
     waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
     return _page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
-def job(sight: StatusPageContext, found: JobExplanation) -> str:
+def render_job(sight: StatusPageContext, found: JobExplanation) -> str:
     """Render the page of one job."""
     of, names = found.job, [each.name for each in sight.view.status.resources]
     words = ("name", "user", "account", "partition", "qos")
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
     if isinstance(of, QueuedJobView) and of.priority:
         facts.append(("priority", f"{of.priority:,}"))
-    asked = request_of(of) if of is not None else None
+    asked = get_request(of) if of is not None else None
     if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
         asked = asked.model_copy(update={"nodes_from": ()})
     return _page(
@@ -113,7 +123,7 @@ def job(sight: StatusPageContext, found: JobExplanation) -> str:
     )  # fmt: skip
 
 
-def when(
+def render_when(
     sight: StatusPageContext,
     asked: Mapping[str, str],
     found: Sequence[ExpectedStart] | None,
@@ -129,7 +139,10 @@ def when(
     status = sight.view.status
     amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
     rows = [_start(each, now_s) for each in found or ()]
-    sizes = [(many(each.units, "whole node" if each.whole else "core"), span(each.walltime_s)) for each in could or ()]
+    sizes = [
+        (format_count(each.units, "whole node" if each.whole else "core"), format_duration(each.walltime_s))
+        for each in could or ()
+    ]
     guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
     return _page(
         "when.html", sight, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, guess=guess,
@@ -140,7 +153,7 @@ def when(
 def _label(name: str) -> str:
     """Return the label of the field for a resource."""
     units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
-    return units.get(name, f"{resource(name)} per node")
+    return units.get(name, f"{resource_label(name)} per node")
 
 
 def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
@@ -149,19 +162,19 @@ def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
         return expected.asked, "never on this cluster", ""
     told, likely = expected.interval, ""
     if told is not None:
-        begin, end = (time_left(at_s, now_s) + _clock(at_s) for at_s in (told.from_s, told.to_s))
-        likely = to_come(told.from_s, now_s) + _clock(told.from_s) + (f" to {end}" if begin != end else "")
-    return expected.asked, to_come(expected.planned_s, now_s), likely
+        begin, end = (format_time_left(at_s, now_s) + _clock(at_s) for at_s in (told.from_s, told.to_s))
+        likely = format_planned_time(told.from_s, now_s) + _clock(told.from_s) + (f" to {end}" if begin != end else "")
+    return expected.asked, format_planned_time(expected.planned_s, now_s), likely
 
 
 def _clock(at_s: int) -> str:
     """Return an instant as a time of day in brackets, if the cluster's clock is Unix time."""
-    return f" ({instant(at_s)})" if at_s >= UNIX_TIME_S else ""
+    return f" ({format_cluster_time(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 
-def not_yet(base: str, version: str, why: Sequence[str]) -> str:
+def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
     """Render the page before the first observation, with the reasons why it is empty."""
-    return templates.page(
+    return templates.render_template(
         "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False,
         here="", refresh_s=_REFRESH_S, why=why,
     )  # fmt: skip
@@ -169,9 +182,9 @@ def not_yet(base: str, version: str, why: Sequence[str]) -> str:
 
 def _page(name: str, sight: StatusPageContext, base: str = "", **values: Any) -> str:
     status = sight.view.status
-    return templates.page(
+    return templates.render_template(
         name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
-        here=name.partition(".")[0], version=status.version, clock=instant(status.now_s),
+        here=name.partition(".")[0], version=status.version, clock=format_cluster_time(status.now_s),
         every_s=0 if name == "when.html" else max(_LEAST_EVERY_S, status.interval_s),
         refresh_s=_REFRESH_S if name == "wall.html" else 0, **values,
     )  # fmt: skip
@@ -206,17 +219,19 @@ def _rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTa
 
 def _row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
     now_s = view.status.now_s
-    asked = request_of(job)
+    asked = get_request(job)
     wants = request_text.request_summary(asked, names) if asked is not None else ""
     if isinstance(job, QueuedJobView):
-        when = "not known" if job.expected_s is None else to_come(job.expected_s, now_s)
-        waited = f"{because(job, view.status.mode)}; has waited {span(now_s - job.submit_s)}"
-        return JobTableRow(job, "waiting", wants, waited, when, change(job.expected_s, job.first_expected_s))
+        when = "not known" if job.expected_s is None else format_planned_time(job.expected_s, now_s)
+        waited = f"{summarize_reason(job, view.status.mode)}; has waited {format_duration(now_s - job.submit_s)}"
+        return JobTableRow(
+            job, "waiting", wants, waited, when, format_start_change(job.expected_s, job.first_expected_s)
+        )
     if isinstance(job, RunningJobView):
         nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
-        why = f"on {nodes or UNKNOWN_NODES}; waited {span(job.start_s - job.submit_s)}"
-        ends = f"ends {to_come(job.expected_end_s, now_s)}"
-        return JobTableRow(job, "running", wants, why, f"started {from_now(job.start_s, now_s)}", ends)
+        why = f"on {nodes or UNKNOWN_NODES}; waited {format_duration(job.start_s - job.submit_s)}"
+        ends = f"ends {format_planned_time(job.expected_end_s, now_s)}"
+        return JobTableRow(job, "running", wants, why, f"started {format_relative_time(job.start_s, now_s)}", ends)
     return JobTableRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
 
 

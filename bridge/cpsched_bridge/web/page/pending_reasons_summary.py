@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, general, text_of
+from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, format_reason, redact_reason
 from cpsched_bridge.web.page_schema import PendingReasonCount, QueuedJobView, UnscheduledJobView
 
 _MOST_NAMED = 3
@@ -34,5 +34,9 @@ def summarize_reasons(
 def _alike(reason: PendingReason | None) -> str:
     """Return the common part of similar reasons: no names, and no figures of a plug-in's text."""
     assert reason is not None
-    words = text_of(general(reason))
-    return " ".join(_FIGURES.sub(" ", words).split()) or text_of(reason) if reason.code is PendingCode.OTHER else words
+    words = format_reason(redact_reason(reason))
+    return (
+        " ".join(_FIGURES.sub(" ", words).split()) or format_reason(reason)
+        if reason.code is PendingCode.OTHER
+        else words
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, general
+from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, redact_reason
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page_schema import (
     BridgeStatusView,
@@ -67,7 +67,7 @@ def _own_nodes(job: A) -> A:
 
 def _aside(job: UnscheduledJobView) -> UnscheduledJobView:
     asked = _own_nodes(job.asked) if job.asked is not None else None
-    return job.model_copy(update={"reason": general(job.reason), "asked": asked})
+    return job.model_copy(update={"reason": redact_reason(job.reason), "asked": asked})
 
 
 def _status(

@@ -9,7 +9,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cpsched.errors import abbreviate, escape_controls
-from cpsched.formatting import amount, change, from_now, many, milliseconds, percent, resource, span, to_come
+from cpsched.formatting import (
+    format_amount,
+    format_count,
+    format_duration,
+    format_milliseconds,
+    format_percent,
+    format_planned_time,
+    format_relative_time,
+    format_start_change,
+    resource_label,
+)
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "static"
@@ -23,7 +33,7 @@ def shown(text: object) -> str:
     return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
 
 
-def nodes(indices: Sequence[int], names: Sequence[str]) -> str:
+def format_node_names(indices: Sequence[int], names: Sequence[str]) -> str:
     """Return `node01, node02, node03 and 5 more`."""
     return abbreviate(indices, _MOST_NODES, text=lambda index: shown(names[index]))
 
@@ -33,12 +43,12 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters.update(
-    span=span, from_now=from_now, to_come=to_come, change=change, shown=shown, percent=percent, ms=milliseconds,
-    line=escape_controls, nodes=nodes, number=lambda value: f"{value:,}", amount=lambda value, name: amount(name, value),  # noqa: E501
-    resource=resource, many=many,
+    span=format_duration, from_now=format_relative_time, to_come=format_planned_time, change=format_start_change, shown=shown, percent=format_percent, ms=format_milliseconds,  # noqa: E501
+    line=escape_controls, nodes=format_node_names, number=lambda value: f"{value:,}", amount=lambda value, name: format_amount(name, value),  # noqa: E501
+    resource=resource_label, many=format_count,
 )  # fmt: skip
 
 
-def page(name: str, **values: Any) -> str:
+def render_template(name: str, **values: Any) -> str:
     """Render a template. Raise Jinja's error if a value is missing."""
     return _ENVIRONMENT.get_template(name).render(values)

@@ -26,7 +26,7 @@ from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext, Cycl
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, Counts
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.page.page_alerts import alerts_of
+from cpsched_bridge.web.page.page_alerts import list_alerts
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import planned_placements
 
@@ -124,12 +124,12 @@ class StatusPageState:
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
         self._moments.append(page_schema.UsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
-    def round(self) -> int:
+    def get_round(self) -> int:
         """Number of the last cycle; 0 before the first that read the cluster."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
-    def view(self) -> page_schema.StatusPageView | None:
+    def get_view(self) -> page_schema.StatusPageView | None:
         """Return the view of the last cycle; None before the first that read the cluster."""
         with self._building:
             with self._lock:
@@ -139,7 +139,7 @@ class StatusPageState:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
                 view = _View(instant, self.settings, past).build(lines[::-1], moments)
-                promised = coverage_rows(self.outlook.week.counts(instant.observation.now_s))
+                promised = coverage_rows(self.outlook.week.count_outcomes(instant.observation.now_s))
                 self._view = view.model_copy(update={"promises": promised})
             return self._view
 
@@ -249,11 +249,11 @@ class _View:
 
     def _why(self, reason: PendingReason) -> PendingReason:
         """Return a reason; with hidden names, without the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
-        return _valid_reason(reason_kinds.general(reason) if self.hidden else reason)
+        return _valid_reason(reason_kinds.redact_reason(reason) if self.hidden else reason)
 
     def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
         table, promises = snapshot.table, self.instant.promises
-        labels = self.instant.observation.names()
+        labels = self.instant.observation.job_names()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
@@ -277,7 +277,7 @@ class _View:
 
     def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJobView]:
         ends = _ends(snapshot)
-        names, labels = seen.cluster.node_names, seen.names()
+        names, labels = seen.cluster.node_names, seen.job_names()
         for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
             job = running.job
             yield page_schema.RunningJobView.model_construct(
@@ -298,8 +298,8 @@ class _View:
         for pending in seen.pending:
             job = pending.job
             if job.id not in decided_on:
-                kind = reason_kinds.unscheduled_kind(pending)
-                held = pending.held_by if pending.hold is Hold.USER else reason_kinds.NOT_OURS
+                kind = reason_kinds.classify_unscheduled(pending)
+                held = pending.holder_reason if pending.hold is Hold.USER else reason_kinds.NOT_OURS
                 waits = job.ineligible if kind == "ineligible" else None
                 yield page_schema.UnscheduledJobView.model_construct(
                     **self._facts(job, pending.label),
@@ -351,7 +351,7 @@ class _View:
         instant, policy = self.instant, self.settings.policy
         seen, last = instant.observation, instant.last
         paused = instant.around.paused or _waiting(last.waits_for)
-        counts = reason_kinds.jobs_by_reason(instant.read) or {}
+        counts = reason_kinds.count_jobs_by_reason(instant.read) or {}
         return page_schema.BridgeStatusView(
             version=version("cpsched"), cluster=_valid(seen.cluster_name)[:80], host=platform.node(),
             round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
@@ -359,13 +359,13 @@ class _View:
             interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
             aside=len(aside), held=instant.read.kept, resources=self._resources(),
-            causes=summarize_reasons(counts, [*queue, *aside]), alarms=alerts_of(last, paused, instant.checks, seen, self.hidden),  # noqa: E501
+            causes=summarize_reasons(counts, [*queue, *aside]), alarms=list_alerts(last, paused, instant.checks, seen, self.hidden),  # noqa: E501
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart
 
     def _bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.GanttBar]:
-        ends, labels = _ends(report.snapshot), seen.names()
+        ends, labels = _ends(report.snapshot), seen.job_names()
         for ran in self.past:
             yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
         for running in seen.running:

@@ -23,8 +23,8 @@ def a_site() -> MockCluster:
 def test_points_are_compared_before_they_are_changed():
     site = a_site()
     site.advance(10)
-    assert {rank.id: (rank.own, rank.points) for rank in site.ranks()} == dict.fromkeys(range(1, 6), (10, 0))
-    found = site.advise(
+    assert {rank.id: (rank.own, rank.points) for rank in site.rank_jobs()} == dict.fromkeys(range(1, 6), (10, 0))
+    found = site.set_boosts(
         [
             PriorityBoost(1, 5),
             PriorityBoost(1, 7, (4,)),

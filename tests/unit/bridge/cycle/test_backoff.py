@@ -37,7 +37,7 @@ OWN_LIMIT = ClusterReason("QOSMaxWallDurationPerJobLimit", BackoffKey("job", ("3
 def test_a_delay_doubles_up_to_its_maximum() -> None:
     backoff = Backoff(2.0, 15.0)
     assert [backoff.delay_s(attempts) for attempts in (0, 1, 2, 3, 10_000)] == [2, 4, 8, 15, 15]
-    assert [backoff.after_s(2.0), backoff.after_s(8.0)] == [4, 15]
+    assert [backoff.next_delay_s(2.0), backoff.next_delay_s(8.0)] == [4, 15]
     assert Backoff(1.0, 100.0, factor=3.0).delay_s(2) == 9
 
 
@@ -100,8 +100,8 @@ class World:
             for id, each in (met or {}).items()
         ]
         outcomes = StartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
-        self.told += [happening.detail for happening in self.queue.note(seen, outcomes)]
-        marked = self.queue.applied(seen, self.entries())
+        self.told += [happening.detail for happening in self.queue.record_starts(seen, outcomes)]
+        marked = self.queue.mark_backed_off(seen, self.entries())
         self.order = [each.job.id for each in marked.pending]
         assert sorted(self.order) == [each.job.id for each in seen.pending]
         self.ranks = {each.job.id: (each.job.tier, each.job.priority, each.job.submit_s) for each in marked.pending}
@@ -165,8 +165,8 @@ def test_which_jobs_may_start_after_each_reading(row: str) -> None:
 def test_without_a_failed_start_nothing_is_touched() -> None:
     world = World()
     seen = world.observation()
-    assert world.queue.note(seen, StartOutcomes()) == []
-    assert world.queue.applied(seen, {}) is seen
+    assert world.queue.record_starts(seen, StartOutcomes()) == []
+    assert world.queue.mark_backed_off(seen, {}) is seen
 
 
 def test_each_group_is_reported_once_with_the_clusters_own_reason() -> None:
@@ -274,7 +274,7 @@ def test_an_explained_failure_backs_off_its_job_alone() -> None:
     world = World()
     world.alone = {1}
     assert world.step(failed=(1,)) == {1: "StartFailed (job 1)"}
-    assert world.queue.leave(world.observation(), world.entries(), 1) == []
+    assert world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 1) == []
 
 
 def test_after_benign_failures_jobs_of_a_user_only_go_last() -> None:
@@ -335,9 +335,9 @@ def test_after_too_many_failures_jobs_alike_are_left_to_the_cluster() -> None:
     world = unlike(World(), 5)
     world.states[2] = LedgerState.STARTING
     for time in range(3):
-        assert world.queue.leave(world.observation(), world.entries(), 3) == [], time
+        assert world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3) == [], time
         world.step(failed=(1, 3))
-    found = world.queue.leave(world.observation(), world.entries(), 3)
+    found = world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {LedgerState.HANDING_BACK}
     assert {(each.event, each.entry.leave) for each in found} == {
@@ -352,7 +352,7 @@ def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
         off = world.step(failed=(1,))
         assert off[1].endswith(f"; {RELEASE_POINTLESS}"), time
         assert RELEASE_POINTLESS not in off[2]
-    found = world.queue.leave(world.observation(), world.entries(), 3)
+    found = world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [2]
     del world.states[2]
     waits = []
@@ -375,7 +375,7 @@ def test_a_start_that_succeeds_ends_the_row(at_once: bool) -> None:
     else:
         world.step(began=(2,))
         world.step(failed=(1,))
-    assert world.queue.leave(world.observation(), world.entries(), 3) == []
+    assert world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3) == []
 
 
 def test_many_kinds_that_fail_back_off_all_jobs_of_their_user() -> None:
@@ -453,11 +453,11 @@ def test_a_command_without_effect_is_reported_once_and_sent_ever_more_rarely() -
     retries = CommandRetries()
     sent, told = [], []
     for now_s in range(400):
-        retries.intend([7, 8], now_s)
-        if retries.due("hold", 7, now_s):
+        retries.record_intended([7, 8], now_s)
+        if retries.is_due("hold", 7, now_s):
             sent.append(now_s)
-        due = [id for id in (7, 8) if retries.due("hold", id, now_s) and (id == 7 or now_s > 1)]
-        told += [(now_s, id) for id in retries.note("hold", due, now_s)]
+        due = [id for id in (7, 8) if retries.is_due("hold", id, now_s) and (id == 7 or now_s > 1)]
+        told += [(now_s, id) for id in retries.record_sent("hold", due, now_s)]
     gaps = [b - a for a, b in itertools.pairwise(sent)]
     assert gaps[: IN_VAIN + 5] == [1] * IN_VAIN + [2, 4, 8, 16, 32]
     assert set(gaps[IN_VAIN + 5 :]) == {COMMANDS.maximum_s}
@@ -466,30 +466,30 @@ def test_a_command_without_effect_is_reported_once_and_sent_ever_more_rarely() -
 
 def test_a_job_is_stuck_once_its_command_is_intended_for_too_long() -> None:
     retries = CommandRetries()
-    reported = [(now_s, retries.intend([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
+    reported = [(now_s, retries.record_intended([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
     assert [each for each in reported if each[1]] == [(1001 + STUCK_S, {7: STUCK_S + 1})]
     assert retries.stuck == {7}
-    assert retries.intend([], 2000) == {}
+    assert retries.record_intended([], 2000) == {}
     assert retries.stuck == set()
-    assert retries.intend([7], 2001) == {}, "the time begins again"
+    assert retries.record_intended([7], 2001) == {}, "the time begins again"
 
 
 def test_another_command_begins_the_count_again_and_is_due_at_once() -> None:
     retries = CommandRetries()
     for now_s in range(8):
-        retries.note("hold", [7], now_s)
-    assert not retries.due("hold", 7, 8)
-    assert retries.due("hold", 8, 8), "another job"
-    assert retries.due("start", 7, 8)
-    retries.note("start", [7], 8)
-    assert retries.due("hold", 7, 9)
-    assert retries.note("hold", [7], 9) == []
+        retries.record_sent("hold", [7], now_s)
+    assert not retries.is_due("hold", 7, 8)
+    assert retries.is_due("hold", 8, 8), "another job"
+    assert retries.is_due("start", 7, 8)
+    retries.record_sent("start", [7], 8)
+    assert retries.is_due("hold", 7, 9)
+    assert retries.record_sent("hold", [7], 9) == []
 
 
 def test_a_command_is_remembered_for_half_a_minute_and_as_long_as_it_is_intended() -> None:
     for rest_s in (REMEMBERED_S - 1, REMEMBERED_S):
         retries = CommandRetries()
         for now_s in range(IN_VAIN - 1):
-            retries.note("hold", [7, 8], now_s)
-        retries.intend([8], IN_VAIN - 2 + rest_s)
-        assert retries.note("hold", [7, 8], 100) == ([7, 8] if rest_s < REMEMBERED_S else [8])
+            retries.record_sent("hold", [7, 8], now_s)
+        retries.record_intended([8], IN_VAIN - 2 + rest_s)
+        assert retries.record_sent("hold", [7, 8], 100) == ([7, 8] if rest_s < REMEMBERED_S else [8])

@@ -7,7 +7,7 @@ import pytest
 from cpsched.model import NEVER, Decision
 from cpsched_bridge.cycle import booster
 from cpsched_bridge.cycle.boost_planning import BoostableJob
-from cpsched_bridge.cycle.booster import PriorityBooster, boosts_to_remove, remove_all_boosts, split_by_plan
+from cpsched_bridge.cycle.booster import PriorityBooster, plan_boost_removal, remove_all_boosts, split_by_plan
 from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, PriorityBoost, QueueRank
@@ -177,7 +177,7 @@ def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tm
     advising(tmp_path, site).cycle()
     site.jobs[3].hold = Hold.USER
     assert any(site.points.values())
-    book = BoostLedger.readable(tmp_path / "advice.sqlite")
+    book = BoostLedger.open_readable(tmp_path / "advice.sqlite")
     assert remove_all_boosts(site, book) == []
     assert not any(site.points.values())
 
@@ -186,7 +186,7 @@ def test_release_all_says_what_is_in_the_way(tmp_path, site):
     advising(tmp_path, site).cycle()
     for _ in range(3):
         site.fail("advise", BackendUnavailable("gone"))
-    book = BoostLedger.readable(tmp_path / "advice.sqlite")
+    book = BoostLedger.open_readable(tmp_path / "advice.sqlite")
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 
@@ -246,7 +246,7 @@ class Ranked:
 
 def a_book(tmp_path, **points):
     book = BoostLedger(tmp_path / "advice.sqlite")
-    book.intend({int(id.removeprefix("j")): value for id, value in points.items()}, 0)
+    book.record_intended({int(id.removeprefix("j")): value for id, value in points.items()}, 0)
     return book
 
 
@@ -279,7 +279,7 @@ def test_what_is_taken_back_is_ours_or_may_be(tmp_path):
         QueueRank(9, (9,), 0, 0, hidden=True),
     ]  # fmt: skip
     book = a_book(tmp_path, j1=40, j2=40, j3=9, j4=9, j5=9, j9=0)
-    assert boosts_to_remove(ranks, book) == [
+    assert plan_boost_removal(ranks, book) == [
         PriorityBoost(1, 0, (40,)), PriorityBoost(3, 0, (9,)), PriorityBoost(4, 0, (9,)), PriorityBoost(7, 0, (40,)),
     ]  # fmt: skip
 

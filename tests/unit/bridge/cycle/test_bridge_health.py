@@ -43,8 +43,8 @@ def test_control_is_paused_by_a_person_or_by_trouble_and_shadow_by_neither(pause
     control, shadow = (a_switch(pause, mode, lambda: trouble) for mode in ("control", "shadow"))
     reason = "maintenance" if paused else trouble
     assert control.reason() == reason, "the person's word counts first"
-    assert control.present() == ("control" if reason is None else "paused")
-    assert shadow.present() == "shadow"
+    assert control.choose_mode() == ("control" if reason is None else "paused")
+    assert shadow.choose_mode() == "shadow"
 
 
 def test_a_mode_is_reported_where_it_changes(pause):
@@ -67,11 +67,11 @@ def test_a_circuit_breaker_that_trips_pauses_on_disk_until_a_resume(pause, tripp
     assert [(each.kind, each.detail) for each in report.happenings] == [
         ("stood_down", "5 consecutive decisions failed")
     ]
-    assert (tripped.present(), pause.reason()) == ("paused", why)
+    assert (tripped.choose_mode(), pause.reason()) == ("paused", why)
     pause.resume()
     tripped.note(a_report())
     tripped.pause_if_needed(a_report(), 0.0)
-    assert (tripped.present(), pause.reason()) == ("control", None), "it counts from zero"
+    assert (tripped.choose_mode(), pause.reason()) == ("control", None), "it counts from zero"
 
 
 def test_a_full_disk_keeps_no_bridge_from_pausing(pause, tripped, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_full_disk_keeps_no_bridge_from_pausing(pause, tripped, monkeypatch):
         for mode in ("control", "paused"):
             with pytest.raises(OSError, match="No space left"):
                 tripped.pause_if_needed(a_report(mode), 0.0)
-            assert tripped.present() == "paused"
+            assert tripped.choose_mode() == "paused"
     assert pause.reason() is None
     tripped.pause_if_needed(a_report("paused"), 0.0)
     assert pause.reason() is not None

@@ -17,7 +17,7 @@ from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_commands
 from cpsched_bridge.cycle.leader_election import HANDED_BACK
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
-from cpsched_bridge.store.ledger import LedgerState, move
+from cpsched_bridge.store.ledger import LedgerState, make_transition
 from cpsched_sim.testing.example_counts import tries
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -66,7 +66,7 @@ def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
     for report in settle(bridge, cluster, 20):
         assert sorted(report.starts) == [1, 2, 3]
     assert cluster.commands == []
-    assert list(bridge.ledger.entries()) == []
+    assert list(bridge.ledger.list_entries()) == []
     assert len(list(bridge.journal.numbers())) == 20
     assert bridge.stop() == []
     assert cluster.commands == []
@@ -80,7 +80,7 @@ def test_users_and_administrators_holds_are_never_touched(bridge_at):
     settle(bridge, cluster)
     bridge.stop()
     assert cluster.commands == []
-    assert {aside.job_id: aside.kind for aside in bridge.journal.asides()} == {1: "held", 2: "held"}
+    assert {aside.job_id: aside.kind for aside in bridge.journal.list_unscheduled_jobs()} == {1: "held", 2: "held"}
 
 
 def test_an_unheld_job_is_adopted_then_started(bridge_at):
@@ -106,7 +106,7 @@ def test_ineligible_jobs_are_held_but_not_started(bridge_at):
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert state(bridge) is LedgerState.HELD
-    assert [(a.kind, a.reason) for a in bridge.journal.asides()] == [("ineligible", "waits for job 9")]
+    assert [(a.kind, a.reason) for a in bridge.journal.list_unscheduled_jobs()] == [("ineligible", "waits for job 9")]
 
 
 def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
@@ -263,7 +263,9 @@ def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert cluster.commands == [("hand_back", (1,))]
-    assert [(a.job_id, a.reason) for a in bridge.journal.asides("unsupported")] == [(1, "heterogeneous job")]
+    assert [(a.job_id, a.reason) for a in bridge.journal.list_unscheduled_jobs("unsupported")] == [
+        (1, "heterogeneous job")
+    ]
 
 
 CORES = st.lists(st.integers(1, 4), max_size=4)
@@ -695,7 +697,7 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
     cluster = FakeCluster(starts_in_one_change=False)
     cluster.submit(a_job(1), hold=Hold.ADMIN)
     bridge = bridge_at(cluster)
-    bridge.ledger.record([move(None, LedgerState.HELD, 0, "held", job_id=1)], 0)
+    bridge.ledger.record([make_transition(None, LedgerState.HELD, 0, "held", job_id=1)], 0)
 
     def dies(_):
         cluster.jobs[1].pin = (("n0", 1),)

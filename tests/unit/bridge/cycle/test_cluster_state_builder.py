@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cpsched_bridge.cycle.cluster_state_builder import cluster_state_of, unscheduled_jobs_of
+from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state, list_unscheduled_jobs
 from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.journal_reader import UnscheduledJob
@@ -19,7 +19,7 @@ def test_nothing_less_than_nothing_is_free_and_no_job_is_there_twice(controlling
     pending = tuple(PendingJob(a_job(id), Hold.NONE) for id in (1, 1, 2, 9))
     running = (a_running(a_job(9), ((0, 1),)), a_running(a_job(9), ((1, 1),)))
     seen = Observation(5, cluster, np.array([[-3], [4]]), pending, running)
-    scene = cluster_state_of(seen, {}, controlling)
+    scene = build_cluster_state(seen, {}, controlling)
     assert scene.free.tolist() == [[0], [4]]
     assert [job.id for job in scene.queue] == ([] if controlling else [1, 2])
     assert [(r.job.id, r.placement) for r in scene.running] == [(9, ((0, 1),))]
@@ -40,7 +40,7 @@ def observed(*waiting, cluster=None, free=None, **more):
 def queued(hold, state, controlling):
     """Whether a job is decided on that the cluster holds like this, and the ledger knows in this state (or not)."""
     entries = {} if state is None else {1: LedgerEntry(1, state, 0)}
-    return [job.id for job in cluster_state_of(observed(pending(hold=hold)), entries, controlling).queue] == [1]
+    return [job.id for job in build_cluster_state(observed(pending(hold=hold)), entries, controlling).queue] == [1]
 
 
 @pytest.mark.parametrize("hold", Hold)
@@ -70,10 +70,10 @@ COMING = {
 def test_what_is_promised_to_jobs_on_their_way_is_not_free_unless_they_cannot_start_there(name):
     nodes, free, left, placements = COMING[name]
     entry = LedgerEntry(1, LedgerState.STARTING, 77, nodes=nodes)
-    scene = cluster_state_of(observed(pending(units=2), free=free), {1: entry}, True)
+    scene = build_cluster_state(observed(pending(units=2), free=free), {1: entry}, True)
     assert scene.free.tolist() == left
     assert [(each.start_s, each.placement) for each in scene.running] == [(77, placement) for placement in placements]
-    untouched = cluster_state_of(observed(pending(units=2), free=free), {1: entry}, False)
+    untouched = build_cluster_state(observed(pending(units=2), free=free), {1: entry}, False)
     assert (untouched.free.tolist(), untouched.running) == (free, ())
 
 
@@ -82,7 +82,7 @@ def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states
     entries = {id: LedgerEntry(id, LedgerState.STARTING, 7, nodes=nodes) for id in (1, 2)}
     entries[3] = LedgerEntry(3, LedgerState.ROLLING_BACK, 7, nodes=nodes)
     seen = observed(*(pending(id, per_unit=3) for id in (1, 2, 3, 4)))
-    scene = cluster_state_of(seen, entries, True)
+    scene = build_cluster_state(seen, entries, True)
     assert [each.job.id for each in scene.running] == [1]
     assert scene.free.tolist() == [[1], [4]]
     assert seen.free.tolist() == [[4], [4]], "the observation stays as it is"
@@ -91,7 +91,7 @@ def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states
 def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
     entry = LedgerEntry(1, LedgerState.STARTING, 7, nodes=(("n0", 1),))
     seen = observed(pending(1), running=(a_running(a_job(1), ((1, 1),)),))
-    assert [each.placement for each in cluster_state_of(seen, {1: entry}, True).running] == [((1, 1),)]
+    assert [each.placement for each in build_cluster_state(seen, {1: entry}, True).running] == [((1, 1),)]
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
 def test_why_a_job_is_not_decided_on(job, entry, limit, kind, reason):
     entries = {} if entry is None else {1: entry}
     limited = {} if limit is None else {1: limit}
-    assert unscheduled_jobs_of(observed(job), frozenset(), entries, limited) == [UnscheduledJob(1, kind, reason)]
-    assert unscheduled_jobs_of(observed(job), frozenset({1}), entries, limited) == []
+    assert list_unscheduled_jobs(observed(job), frozenset(), entries, limited) == [UnscheduledJob(1, kind, reason)]
+    assert list_unscheduled_jobs(observed(job), frozenset({1}), entries, limited) == []
 
 
 def test_jobs_that_only_the_cluster_can_place_come_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
     seen = observed(pending(1, label="1_7", user="bob"), left=(left,))
     entry = LedgerEntry(1, LedgerState.HELD, 0, why="held")
-    assert unscheduled_jobs_of(seen, frozenset(), {1: entry}) == [
+    assert list_unscheduled_jobs(seen, frozenset(), {1: entry}) == [
         UnscheduledJob(5, "unsupported", "heterogeneous job", "5_1", "ada"),
         UnscheduledJob(1, "held", "held", "1_7", "bob"),
     ]

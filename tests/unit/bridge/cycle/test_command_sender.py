@@ -10,7 +10,7 @@ from cpsched_bridge.cycle.reconcile import ReconcileOptions
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import DeferredStart, Hold, Outcome
-from cpsched_bridge.store.ledger import Ledger, LedgerState, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 
@@ -31,11 +31,11 @@ class Setting:
                 if state in (LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK)
                 else state
             )
-            self.ledger.record([move(None, first, 1, "", job_id=id)])
+            self.ledger.record([make_transition(None, first, 1, "", job_id=id)])
             if state is LedgerState.ROLLING_BACK:
-                self.ledger.record([move(self.ledger.get(id), LedgerState.STARTING, 1, "", pinned=True)])
+                self.ledger.record([make_transition(self.ledger.get(id), LedgerState.STARTING, 1, "", pinned=True)])
             if first is not state:
-                self.ledger.record([move(self.ledger.get(id), state, 1, "", pinned=True)])
+                self.ledger.record([make_transition(self.ledger.get(id), state, 1, "", pinned=True)])
         self.commands = CommandSender(self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetries())
         self.report = CycleReport(9, "control", 0.0)
 
@@ -101,7 +101,7 @@ def test_however_often_a_hold_is_refused_for_an_administrators_that_hold_is_neve
 )
 def test_a_hand_back(tmp_path, result, becomes):
     setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK)
-    setting.ledger.record([move(setting.entry(), LedgerState.HANDING_BACK, 1, "", pinned=True)])
+    setting.ledger.record([make_transition(setting.entry(), LedgerState.HANDING_BACK, 1, "", pinned=True)])
     setting.answer("hand_back", result)
     setting.send()
     assert (setting.entry().state, setting.entry().pinned) == (becomes, result != "done")
@@ -125,7 +125,7 @@ def test_a_start(tmp_path, result, becomes, pinned, failures):
     assert entry.nodes == (("n0", 1),)
     told = [(h.kind, h.job_id) for h in setting.report.happenings]
     assert told == ([("start_refused", 1)] if result == "refused" else [])
-    assert setting.ledger.history(1)[-1][1] == 9, "under the number of the round"
+    assert setting.ledger.read_transitions(1)[-1][1] == 9, "under the number of the round"
 
 
 @pytest.mark.parametrize(("one_change", "cause"), [(True, ""), (False, "released")])
@@ -157,7 +157,7 @@ def test_a_start_that_fails_as_a_whole(tmp_path, error, becomes, pinned, result)
 
 def test_a_third_refusal_in_a_row_leaves_the_job_to_the_cluster(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HELD)
-    setting.ledger.record([move(setting.entry(), LedgerState.HELD, 1, "", failures=2)])
+    setting.ledger.record([make_transition(setting.entry(), LedgerState.HELD, 1, "", failures=2)])
     setting.answer("start", "refused")
     setting.start()
     assert setting.entry().state is LedgerState.HANDING_BACK
@@ -204,7 +204,7 @@ def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_th
 
 def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
-    setting.commands._retries.note("hold", [1] * 9, 5)  # noqa: SLF001
+    setting.commands._retries.record_sent("hold", [1] * 9, 5)  # noqa: SLF001
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
 

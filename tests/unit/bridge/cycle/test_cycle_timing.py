@@ -216,7 +216,7 @@ def test_a_rest_in_which_nothing_changes_is_as_long_as_ever_and_systemd_hears_of
 )
 def test_a_bridge_that_starts_goes_by_the_heartbeat_of_the_one_before(heartbeat_age_s, was):
     pace = FakePace(at_s=1000.0)
-    assert CycleTiming(CycleSettings(), pace, Service(pace), heartbeat_age_s).was_away == was
+    assert CycleTiming(CycleSettings(), pace, Service(pace), heartbeat_age_s).was_interrupted == was
 
 
 def test_being_away_lasts_for_a_while_after_the_next_good_cycle():
@@ -228,12 +228,12 @@ def test_being_away_lasts_for_a_while_after_the_next_good_cycle():
 
     good_at(AWAY_S - 1)
     pace.at_s = 100.0 + 2 * AWAY_S - 2
-    assert not timing.was_away
+    assert not timing.was_interrupted
     back_s = 2 * AWAY_S - 1
     pace.at_s = 100.0 + back_s
-    assert timing.was_away
+    assert timing.was_interrupted
     good_at(back_s)
     good_at(back_s + AWAY_S - 1)
-    assert timing.was_away
+    assert timing.was_interrupted
     pace.at_s += 1
-    assert not timing.was_away
+    assert not timing.was_interrupted

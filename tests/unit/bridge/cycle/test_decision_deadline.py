@@ -8,7 +8,7 @@ import structlog
 
 from cpsched.jit import compile_progress
 from cpsched_bridge.cycle import decision_deadline
-from cpsched_bridge.cycle.decision_deadline import ask, can_interrupt, run_within
+from cpsched_bridge.cycle.decision_deadline import call_policy, can_interrupt, run_within
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailure
 from tests.bridges import a_bridge
 from tests.fakes import FakeCluster
@@ -22,7 +22,7 @@ def test_what_is_done_in_time_is_passed_on():
 
 def test_what_a_policy_raises_is_a_failure_of_the_kind_that_was_asked_for():
     with pytest.raises(PolicyFailure, match=r"^ZeroDivisionError: ") as found:
-        ask(10.0, lambda: 1 // 0, "learning_failed")
+        call_policy(10.0, lambda: 1 // 0, "learning_failed")
     assert found.value.kind == "learning_failed"
 
 
@@ -31,7 +31,7 @@ def test_a_stopped_compiler_is_no_failed_decision():
         raise compile_progress.CompilationCancelled
 
     with structlog.testing.capture_logs() as log, pytest.raises(compile_progress.CompilationCancelled):
-        ask(10.0, compiles)
+        call_policy(10.0, compiles)
     assert log == []
 
 
@@ -43,7 +43,7 @@ def test_waits_are_ended(wait):
 
 def test_what_is_spent_on_compiling_is_not_counted_and_what_follows_is():
     def compile_for(seconds):
-        with compile_progress.compilation():
+        with compile_progress.measure_compilation():
             time.sleep(seconds)
         return 7
 

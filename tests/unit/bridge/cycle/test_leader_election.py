@@ -33,7 +33,7 @@ class Looking:
         """The rival after another look, this many seconds later."""
         self.now_s += after_s
         report = CycleReport(1, "control", 0.0)
-        self.claims.look(self.cluster.claimed, wanted, self.now_s, report)
+        self.claims.observe_lease(self.cluster.claimed, wanted, self.now_s, report)
         self.told += [happening.kind for happening in report.happenings]
         assert report.rival == self.claims.other_leader
         return self.claims.other_leader
@@ -63,7 +63,7 @@ def test_the_claim_is_written_anew_six_times_before_it_would_count_as_gone_and_n
 def test_a_bridge_that_finds_another_ones_claim_steps_back_and_says_so_once():
     bridge = Looking(OTHER)
     assert bridge.look() == OTHER
-    assert bridge.claims.why_not() == "another bridge is in control of this cluster: two:/state"
+    assert bridge.claims.standby_reason() == "another bridge is in control of this cluster: two:/state"
     for beat in range(5, 100):
         bridge.cluster.claimed = replace(OTHER, beat=beat)
         assert bridge.look(GONE_S - 1) is not None

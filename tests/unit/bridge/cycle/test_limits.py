@@ -93,7 +93,7 @@ def test_the_journal_says_which_limit_and_how_full(tmp_path):
     cluster, bridge = a_limited(tmp_path)
     cluster.now_s = 1
     bridge.cycle()
-    (aside,) = [aside for aside in bridge.journal.asides() if aside.job_id == 60]
+    (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 60]
     assert aside.kind == "ineligible"
     assert aside.reason == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
 
@@ -107,7 +107,7 @@ def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
         cluster.now_s += 1
         bridge.cycle()
     assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
-    (aside,) = [aside for aside in bridge.journal.asides() if aside.job_id == 1019]
+    (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 1019]
     assert aside.reason == "PowerCap: 56 of 60 W of the cluster are in use, the job requests 8"
     cluster.end(1000)
     for _ in range(3):

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched.model import EndedJob
 from cpsched_bridge.cycle.observation_reader import LOOK_BACK_EVERY_S, ObservationReader
-from cpsched_bridge.store.ledger import Ledger, LedgerState, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 
@@ -33,8 +33,8 @@ def cluster():
 def reader(cluster, tmp_path):
     """A reader whose ledger takes job 1 for alive, knows that job 2 is over, and has never heard of job 3."""
     ledger = Ledger(tmp_path / "ledger.sqlite", durable=False)
-    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=id) for id in (1, 2)])
-    ledger.record([move(ledger.get(2), LedgerState.ENDED, 1, "ended")])
+    ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id) for id in (1, 2)])
+    ledger.record([make_transition(ledger.get(2), LedgerState.ENDED, 1, "ended")])
     return ObservationReader(cluster, ledger)
 
 
@@ -63,8 +63,8 @@ def test_what_a_glance_saw_ending_is_told_by_the_first_reading(reader, cluster):
     cluster.submit(a_job(7))
     cluster.run_now(7, ((0, 1),))
     cluster.end(7)
-    assert [ended.job.id for ended in reader.glance().ended] == [7]
-    assert reader.glance().ended == ()
+    assert [ended.job.id for ended in reader.read_first().ended] == [7]
+    assert reader.read_first().ended == ()
     assert cluster.asked == 0, "the past is not asked for"
     seen, past = reader.read()
     assert ([ended.job.id for ended in seen.ended], len(past)) == ([1, 7], 3)

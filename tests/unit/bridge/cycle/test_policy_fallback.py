@@ -82,7 +82,7 @@ def test_the_round_of_a_fallback_is_decided_again_by_the_fallback(at):
     assert record.policy == PolicySpec("easy")
     assert record.failure == ""
     assert record.effort.path == "fallback"
-    assert replay_round(record).same
+    assert replay_round(record).is_same_decision
 
 
 @pytest.mark.parametrize("part", ["answer", "lesson"])
@@ -171,7 +171,7 @@ def test_without_a_fallback_the_cycle_fails(at):
 def test_a_dispatcher_that_hangs_in_compiled_code_costs_no_more_than_its_deadline(at):
     apart = IsolatedDispatcher(PolicySpec("tests.bad_dispatchers:HangsInC"))
     try:
-        while apart.waits_for():
+        while apart.not_ready_reason():
             time.sleep(0.02)
         bridge, _, _ = at(dispatcher=apart, cycle={"decide_timeout_s": SHORT_S})
         report = bridge.cycle()
@@ -187,7 +187,7 @@ class Starting(IsolatedDispatcher):
     def __init__(self):
         self.words, self.asked, self._inner = "compiles kernels", 0, FirstFit()
 
-    def waits_for(self):
+    def not_ready_reason(self):
         return self.words
 
     @property

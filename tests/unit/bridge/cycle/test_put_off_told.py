@@ -25,7 +25,7 @@ def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.Captu
         cluster.tick()
     assert metrics.value("cpsched_backoff_jobs") == 3
     assert metrics.value("cpsched_failing_users") == 0, "Slurm has named the reason"
-    asides = bridge.journal.asides(BACKED_OFF)
+    asides = bridge.journal.list_unscheduled_jobs(BACKED_OFF)
     assert {(aside.job_id, aside.user) for aside in asides} == {(id, "mallory") for id in (1, 2, 3)}
     assert {aside.reason for aside in asides} == {"QOSNotAllowed (partition  of user mallory with account  and QOS )"}
     print_status(bridge.settings)

@@ -13,10 +13,10 @@ def test_a_signal_stops_the_loop_and_the_former_handlers_return_with_its_end(num
     both = (signal.SIGTERM, signal.SIGINT)
     former = [signal.getsignal(each) for each in both]
     pace = RealClock()
-    with pace.stopped_by_signals():
+    with pace.stop_on_signals():
         assert pace.wait(0.0)
         signal.raise_signal(number)
-        assert pace.stopped
+        assert pace.is_stopped
         assert not pace.wait(60.0)
         assert [signal.getsignal(each) for each in both] == [signal.SIG_DFL, signal.default_int_handler]
         with pytest.raises(compile_progress.CompilationCancelled):

@@ -82,7 +82,7 @@ def test_a_journal_that_cannot_be_asked_or_written_keeps_no_bridge_from_starting
     def broken(*_):
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(bridge.journal, "last_sign", broken)
+    monkeypatch.setattr(bridge.journal, "last_activity", broken)
     monkeypatch.setattr(bridge.journal, "write_events", broken)
     assert bridge.run() == []
 

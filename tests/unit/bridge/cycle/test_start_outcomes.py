@@ -27,7 +27,7 @@ def observed(**facts: object) -> Observation:
 
 
 def outcomes(transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
-    return StartTracker().outcomes(transitions, seen)
+    return StartTracker().classify_outcomes(transitions, seen)
 
 
 def a_failure(*nodes: str, after: LedgerState = LedgerState.ROLLING_BACK, id: int = 1) -> LedgerTransition:
@@ -107,9 +107,9 @@ def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
 
 def test_a_start_that_was_refused_failed_once_if_the_job_still_waits() -> None:
     tracker = StartTracker(refused=(1, 7))
-    found = tracker.outcomes([], observed()).failed
+    found = tracker.classify_outcomes([], observed()).failed
     assert [(each.pending.job.id, each.explained) for each in found] == [(1, False)]
-    assert tracker.outcomes([], observed()).failed == ()
+    assert tracker.classify_outcomes([], observed()).failed == ()
 
 
 def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() -> None:

@@ -37,9 +37,9 @@ def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
     def next_of(step):
         return left[step].pop(0) if left[step] else None
 
-    assert [startup.waits_for() for _ in range(5)] == ["a", "b", "c", None, None]
-    startup.tell("")
-    startup.tell("")
+    assert [startup.pending_step() for _ in range(5)] == ["a", "b", "c", None, None]
+    startup.report_step("")
+    startup.report_step("")
     assert told == ["a", "b", "c", ""], "its end is reported once"
 
 
@@ -131,18 +131,18 @@ def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, 
     now = [0.0]
     health = LoopHealth(bridge_at(cluster).settings.cycle, lambda: now[0])
     for _ in range(5):
-        now[0] += health.limit_s - 1
-        health.begins("compiles kernels")
-        assert health.stalled() == []
-    assert health.not_ready() == ["no decision yet: compiles kernels", "no cycle has ended yet"]
-    health.begins("")
-    assert health.not_ready() == ["no cycle has ended yet"]
+        now[0] += health.max_cycle_gap_s - 1
+        health.on_startup_step("compiles kernels")
+        assert health.list_stall_reasons() == []
+    assert health.list_unready_reasons() == ["no decision yet: compiles kernels", "no cycle has ended yet"]
+    health.on_startup_step("")
+    assert health.list_unready_reasons() == ["no cycle has ended yet"]
     bridge = bridge_at(cluster, startup=steps.startup, listeners=(health,))
     bridge.cycle()
-    assert health.not_ready() == [f"no decision yet: {steps.words}"]
+    assert health.list_unready_reasons() == [f"no decision yet: {steps.words}"]
     steps.words = ""
     bridge.cycle()
-    assert health.not_ready() == []
+    assert health.list_unready_reasons() == []
 
 
 def test_what_is_told_seldom_is_told_at_once_and_its_end_too():

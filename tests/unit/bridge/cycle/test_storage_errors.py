@@ -110,7 +110,9 @@ def test_a_life_has_writes_of_all_kinds(tmp_path):
                  "journal: commit", "journal: insert or replace into rounds", "journal: insert into past",
                  "journal: insert into events", "journal: insert or replace into aside", "segments"):  # fmt: skip
         assert what in words, what
-    states = {after for entry in bridge.ledger.entries() for _, _, _, after, _ in bridge.ledger.history(entry.job_id)}
+    states = {
+        after for entry in bridge.ledger.list_entries() for _, _, _, after, _ in bridge.ledger.history(entry.job_id)
+    }
     assert states >= {"holding", "held", "starting", "running", "handing-back", "free", "ended"}
 
 
@@ -133,12 +135,12 @@ def test_a_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
                     cluster.end(id)
             assert bridge.cycle().result == "ok", disk.failed
         assert [fake.starts for fake in cluster.jobs.values()] == [1, 1, 1, 1], disk.failed
-        assert {entry.state for entry in bridge.ledger.entries()} == {LedgerState.ENDED}, disk.failed
-        assert Ledger(folder / "ledger.sqlite").entries() == bridge.ledger.entries(), disk.failed
+        assert {entry.state for entry in bridge.ledger.list_entries()} == {LedgerState.ENDED}, disk.failed
+        assert Ledger(folder / "ledger.sqlite").list_entries() == bridge.ledger.list_entries(), disk.failed
         journal = Journal(folder / "journal.sqlite", read_only=True)
-        numbers = list(journal.numbers())
-        assert [journal.read(number).number for number in numbers] == numbers, disk.failed
-        assert replay_round(journal.read(numbers[-10])).same, disk.failed
+        numbers = list(journal.iterate_round_numbers())
+        assert [journal.read_round(number).number for number in numbers] == numbers, disk.failed
+        assert replay_round(journal.read_round(numbers[-10])).is_same_decision, disk.failed
         journal.close()
         bridge.ledger.close()
         bridge.journal.close()

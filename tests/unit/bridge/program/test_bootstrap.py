@@ -16,19 +16,19 @@ from cpsched_bridge.effective_config import with_adapter_defaults
 from cpsched_bridge.errors import BackendStarting, BackendUnavailable, ClusterUnreachable, NotReady, SettingsError
 from cpsched_bridge.ports import Capabilities, Check
 from cpsched_bridge.program.bootstrap import (
-    adapter_of,
     check_until_ready,
     choose_adapter,
-    connect,
-    fallback_of,
-    patient_checks,
-    policy_of,
+    connect_backend,
+    load_adapter,
+    make_fallback,
+    make_policy,
+    plan_startup_steps,
     prepare_policy,
     progress_listeners,
-    startup_steps,
+    wait_for_checks,
 )
 from cpsched_bridge.settings import PolicySettings, Settings
-from cpsched_bridge.store.state_paths import beginning_file
+from cpsched_bridge.store.state_paths import startup_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.fakes import FakeCluster, FakePace
@@ -82,15 +82,15 @@ def site(tmp_path, monkeypatch):
 
 
 def test_the_projects_own_are_found_by_name():
-    assert (adapter_of("mock"), adapter_of("slurm")) == (mock, slurm)
+    assert (load_adapter("mock"), load_adapter("slurm")) == (mock, slurm)
 
 
 @pytest.mark.parametrize("words", ["mine", "mine_site:Here"])
 def test_a_plug_in_is_connected_with_its_options(site, words):
     settings = Settings.model_validate({"adapter": words, "options": {"size": 3}})
-    assert connect(settings) == ("a backend", 3)
+    assert connect_backend(settings) == ("a backend", 3)
     with pytest.raises(SettingsError, match=r"bridge.yaml:1: options.size: x: must be"):
-        connect(settings.model_copy(update={"options": {"size": "x"}}), "bridge.yaml")
+        connect_backend(settings.model_copy(update={"options": {"size": "x"}}), "bridge.yaml")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_plug_in_is_connected_with_its_options(site, words):
 )
 def test_what_is_no_adapter_is_one_line(site, words, message):
     with pytest.raises(SettingsError, match=f"^bridge.yaml:1: adapter: {message}"):
-        connect(Settings(adapter=words), "bridge.yaml")
+        connect_backend(Settings(adapter=words), "bridge.yaml")
 
 
 def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_path):
@@ -124,14 +124,14 @@ def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_pa
     settings = PolicySettings(
         dispatcher="prb", dispatcher_settings={"ewt_file": str(tmp_path / "waits.json")}, overrun="double"
     )
-    policy = policy_of(settings.spec())
+    policy = make_policy(settings.to_spec())
     assert policy.dispatcher.expected_waits.of("parallel") == 600
     assert policy.overrun == "double"
 
 
 @pytest.mark.parametrize(("said", "rule"), [(None, "walltime"), ("one-second", "one-second")])
 def test_what_the_settings_say_of_overrun_is_in_force_beside_the_default_dispatcher(said, rule):
-    assert policy_of(PolicySettings(overrun=said).spec()).overrun == rule
+    assert make_policy(PolicySettings(overrun=said).to_spec()).overrun == rule
 
 
 AWAY = Check("controller", False, "no answer", may_come=True)
@@ -220,13 +220,13 @@ BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, decision_
 )
 def test_the_sites_priorities_and_its_clock_count_unless_told_otherwise(can, policy, heeding):
     settings = Settings.model_validate({"policy": policy})
-    assert with_adapter_defaults(settings.policy.spec(), can).dispatcher_settings == heeding
+    assert with_adapter_defaults(settings.policy.to_spec(), can).dispatcher_settings == heeding
 
 
 @pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Capabilities(decision_limit_s=0.1), "reg")])
 def test_so_they_do_in_the_fallback(can, order):
-    assert fallback_of(Settings(), can).dispatcher.scheme.order == order
-    assert fallback_of(Settings.model_validate({"policy": {"fallback": "none"}}), can) is None
+    assert make_fallback(Settings(), can).dispatcher.scheme.order == order
+    assert make_fallback(Settings.model_validate({"policy": {"fallback": "none"}}), can) is None
 
 
 def test_the_projects_own_say_what_they_can():
@@ -334,7 +334,7 @@ def test_a_signal_ends_the_wait_for_an_adapter_that_begins():
 
 def test_doctor_waits_for_an_adapter_that_begins_and_says_so():
     told = []
-    assert patient_checks(Imports(), told.append) == [MISSING]
+    assert wait_for_checks(Imports(), told.append) == [MISSING]
     assert len(told) == 2
 
 
@@ -351,9 +351,9 @@ def all_done(found):
 @pytest.mark.parametrize("isolation", ["process", "none"])
 def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation):
     settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", isolation=isolation))
-    spec, loaded = settings.policy.spec(), []
-    policy = policy_of(spec)
-    with startup_steps(policy, spec, settings, Imports(), loaded.append) as found:
+    spec, loaded = settings.policy.to_spec(), []
+    policy = make_policy(spec)
+    with plan_startup_steps(policy, spec, settings, Imports(), loaded.append) as found:
         said = all_done(found)
         assert said[0] == "imports pyslurm"
         assert any("kernels are ready" in words for words in said)
@@ -372,9 +372,9 @@ def test_a_step_of_the_beginning_is_told_everywhere(systemd, tmp_path):
         tell("compiles kernels")
     assert "STATUS=compiles kernels" in systemd
     assert {"WATCHDOG=1", "EXTEND_TIMEOUT_USEC=600000000"} <= set(systemd)
-    assert beginning_file(settings).told()[0] == "compiles kernels"
-    assert watch.health.not_ready()[0] == "no decision yet: compiles kernels"
+    assert startup_file(settings).read_step()[0] == "compiles kernels"
+    assert watch.health.list_unready_reasons()[0] == "no decision yet: compiles kernels"
     for tell in found:
         tell("")
-    assert beginning_file(settings).told() is None
-    assert watch.health.not_ready() == ["no cycle has ended yet"]
+    assert startup_file(settings).read_step() is None
+    assert watch.health.list_unready_reasons() == ["no cycle has ended yet"]

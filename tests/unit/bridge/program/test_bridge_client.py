@@ -29,7 +29,7 @@ def settings(bridge_at):
     cluster.submit(a_job(1, 3, 4, 3600, distinct=True))
     for _ in range(2):
         bridge.cycle()
-    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     yield Settings.model_validate({"metrics": {"port": int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))}})
     endpoint.close()
 

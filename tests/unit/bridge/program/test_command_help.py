@@ -64,7 +64,7 @@ def test_every_exit_code_of_an_error_is_listed():
 
 def test_completed_names_are_those_of_the_catalogues():
     known = (*SIMULATION_REGISTRIES, metrics.known_metrics())
-    own = {each.group: sorted({*each.names()} - {plugin.name for plugin in each.offered()}) for each in known}
+    own = {each.group: sorted({*each.names()} - {plugin.name for plugin in each.plugins()}) for each in known}
     assert {group: names.split() for group, names in NAMES.items()} == own
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.deploy_files import FILES, write
+from cpsched_bridge.program.deploy_files import FILES, write_files
 
 ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_every_file_is_written_as_it_stands_in_the_repository(tmp_path):
-    lines = list(write(tmp_path / "new" / "folder"))
+    lines = list(write_files(tmp_path / "new" / "folder"))
     assert len(lines) == len(FILES) + 1
     for file in FILES:
         written = tmp_path / "new" / "folder" / file.name
@@ -31,7 +31,7 @@ def anchors(page):
 
 
 def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tmp_path):
-    list(write(tmp_path))
+    list(write_files(tmp_path))
     pages = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
     assert {"INSTALL.md", "OPERATE.md", "SAFETY.md"} <= set(pages)
     links = 0
@@ -49,32 +49,32 @@ def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tm
 def test_what_an_administrator_changed_is_not_overwritten_and_nothing_else_is_written(tmp_path):
     (tmp_path / "bridge.yaml").write_text("mode: control\n")
     with pytest.raises(SettingsError, match=r"bridge\.yaml: exists with other content; --force"):
-        list(write(tmp_path))
+        list(write_files(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["bridge.yaml"]
     assert (tmp_path / "bridge.yaml").read_text() == "mode: control\n"
 
 
 def test_force_replaces_what_differs_and_leaves_the_rest(tmp_path):
-    list(write(tmp_path))
+    list(write_files(tmp_path))
     (tmp_path / "bridge.yaml").write_text("mode: control\n")
-    reports = {Path(line.split()[1]).name: line.split()[0] for line in write(tmp_path, force=True)}
+    reports = {Path(line.split()[1]).name: line.split()[0] for line in write_files(tmp_path, force=True)}
     assert reports.pop("bridge.yaml") == "replaced"
     assert set(reports.values()) == {"unchanged"}
     assert "mode: shadow" in (tmp_path / "bridge.yaml").read_text()
 
 
 def test_writing_again_changes_nothing(tmp_path):
-    list(write(tmp_path))
-    assert all(line.startswith("unchanged") for line in write(tmp_path))
+    list(write_files(tmp_path))
+    assert all(line.startswith("unchanged") for line in write_files(tmp_path))
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SettingsError, match=r"file/INSTALL\.md: cannot be written"):
-        list(write(tmp_path / "file"))
+        list(write_files(tmp_path / "file"))
     (tmp_path / "folder" / "INSTALL.md").mkdir(parents=True)
     with pytest.raises(SettingsError, match=r"folder/INSTALL\.md: cannot be written"):
-        list(write(tmp_path / "folder"))
+        list(write_files(tmp_path / "folder"))
 
 
 def test_pages_name_every_file_and_no_other():
@@ -87,8 +87,8 @@ def test_pages_name_every_file_and_no_other():
 
 
 def test_alerts_link_to_the_runbooks_that_the_site_serves(tmp_path):
-    list(write(tmp_path / "plain"))
-    list(write(tmp_path / "linked", runbooks="https://docs.site.example/hpc/"))
+    list(write_files(tmp_path / "plain"))
+    list(write_files(tmp_path / "linked", runbooks="https://docs.site.example/hpc/"))
     plain, linked = ((tmp_path / name / "prometheus" / "alerts.yaml").read_text() for name in ("plain", "linked"))
     url = "https://docs.site.example/hpc/OPERATE.md#cpscheddown"
     assert url in [line.split()[-1] for line in linked.splitlines() if "runbook_url:" in line]
@@ -99,5 +99,5 @@ def test_alerts_link_to_the_runbooks_that_the_site_serves(tmp_path):
 @pytest.mark.parametrize("url", ["docs.site", "ftp://a", "https://", "https://a b", "https://a/{{ x }}", "http://a\nb"])
 def test_what_is_no_url_of_runbooks_is_refused_before_anything_is_written(tmp_path, url):
     with pytest.raises(SettingsError, match=r"(?s)^--runbooks=.*: must be an http or https URL"):
-        list(write(tmp_path / "new", runbooks=url))
+        list(write_files(tmp_path / "new", runbooks=url))
     assert not (tmp_path / "new").exists()

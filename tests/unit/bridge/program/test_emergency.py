@@ -17,8 +17,8 @@ from cpsched_bridge.program import bootstrap, release_all
 from cpsched_bridge.settings import LeaseSettings, Settings
 from cpsched_bridge.store import bridge_identity, state_paths
 from cpsched_bridge.store import ledger as ledgers
-from cpsched_bridge.store.heartbeat import touch
-from cpsched_bridge.store.ledger import Ledger, LedgerState, move
+from cpsched_bridge.store.heartbeat import touch_file
+from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from cpsched_bridge.store.process_files import PauseFile
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -52,7 +52,7 @@ def stranded(tmp_path, monkeypatch):
     assert cluster.jobs[3].hold is Hold.ADMIN
     bridge.ledger.close()
     bridge.journal.close()
-    monkeypatch.setattr(bootstrap, "connect", lambda settings, where: cluster)
+    monkeypatch.setattr(bootstrap, "connect_backend", lambda settings, where: cluster)
     return bridge.settings, cluster
 
 
@@ -65,7 +65,7 @@ def test_release_all_gives_everything_back(stranded):
     words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
     assert held(cluster) == []
-    assert Ledger(state_paths.ledger_path(settings)).kept() == []
+    assert Ledger(state_paths.ledger_path(settings)).list_held_ids() == []
 
 
 def test_release_all_needs_no_byte_of_free_space(stranded):
@@ -80,7 +80,7 @@ def test_release_all_needs_no_byte_of_free_space(stranded):
 def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, there):
     """What an administrator holds after that is not the next bridge's, whatever its ledger says."""
     settings, cluster = stranded
-    own = bridge_identity.known_bridge_name(settings.state_dir)
+    own = bridge_identity.read_bridge_name(settings.state_dir)
     assert cluster.claimed.bridge == own
     cluster.claimed = {"its own": cluster.claimed, "none": None, "another's": Lease("other", "r", 1, "there")}[there]
     with no_byte_to_write():
@@ -106,7 +106,7 @@ def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_k
     settings, cluster = stranded
     path = state_paths.ledger_path(settings)
     killed = Ledger(path)
-    killed.record([move(killed.get(1), LedgerState.GONE, 9, "cancelled")])
+    killed.record([make_transition(killed.get(1), LedgerState.GONE, 9, "cancelled")])
     copies = {name: (tmp_path / name).read_bytes() for name in ("ledger.sqlite", "ledger.sqlite-wal")}
     assert copies["ledger.sqlite-wal"]
     killed.close()
@@ -186,7 +186,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     bridge.ledger.close()
     bridge.journal.close()
     cluster.jobs[1].hold = Hold.ADMIN
-    monkeypatch.setattr(bootstrap, "connect", lambda settings, where: cluster)
+    monkeypatch.setattr(bootstrap, "connect_backend", lambda settings, where: cluster)
     damaged(state_paths.ledger_path(bridge.settings))
     release_all.release_all(bridge.settings, "bridge.yaml", None, False)
     assert held(cluster) == ([1] if on_stop == "release" else [])
@@ -221,10 +221,10 @@ def test_a_pause_needs_no_byte_of_free_space(tmp_path):
     pause = PauseFile(tmp_path / "paused")
     with no_byte_to_write():
         pause.pause("maintenance")
-    assert pause.reason() == "paused"
+    assert pause.read_reason() == "paused"
     assert os.listdir(tmp_path) == ["paused"]
     pause.pause("maintenance")
-    assert pause.reason() == "maintenance"
+    assert pause.read_reason() == "maintenance"
 
 
 UNREADABLE = {
@@ -283,7 +283,7 @@ def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, mo
     settings, cluster = stranded
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
-    monkeypatch.setattr(release_all.time, "sleep", lambda _: touch(settings.heartbeat_path))
+    monkeypatch.setattr(release_all.time, "sleep", lambda _: touch_file(settings.heartbeat_path))
     words = release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
     assert words.endswith("s old, and beats again: the bridge is back, or the clock was set: nothing to do")
     assert held(cluster) == [1, 2, 3]
@@ -331,10 +331,10 @@ def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
     settings, cluster = stranded
     if claim != "own":
         cluster.claimed = claim
-    (check,) = bootstrap.checks_of_reading(cluster, settings)
+    (check,) = bootstrap.check_other_leader(cluster, settings)
     assert (check.ok, check.detail, check.required) == (found.startswith("no bridge"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))
-    assert bootstrap.checks_of_reading(cluster, settings) == []
+    assert bootstrap.check_other_leader(cluster, settings) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
@@ -345,7 +345,7 @@ def test_what_root_makes_in_the_state_directory_belongs_to_its_owner(stranded, t
     other.touch()
     os.chown(other, 11111, 11111)
     release_all.release_all(settings, "bridge.yaml", None, False)
-    with state_paths.owned(settings):
+    with state_paths.preserve_ownership(settings):
         state_paths.pause_file(settings).pause("by root")
     owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir()}
     assert owners.pop("of another user") == 11111
@@ -358,7 +358,7 @@ def test_nobody_but_root_gives_files_away(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "chown", lambda *_, **__: pytest.fail("not ours to give"))
     (tmp_path / "file").touch()
-    with state_paths.owned(settings):
+    with state_paths.preserve_ownership(settings):
         pass
 
 
@@ -368,9 +368,9 @@ def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeyp
     state_paths.ledger_path(settings).mkdir()
     refused = OSError(errno.EROFS, "Read-only file system")
     monkeypatch.setattr(ledgers, "move_aside", lambda *_: (_ for _ in ()).throw(refused))
-    with state_paths.emergency_ledger(settings) as ledger:
-        assert ledger.entries() == []
-        ledger.record([move(None, LedgerState.HELD, 0, "held", job_id=1)])
+    with state_paths.open_emergency_ledger(settings) as ledger:
+        assert ledger.list_entries() == []
+        ledger.record([make_transition(None, LedgerState.HELD, 0, "held", job_id=1)])
     assert [h.kind for h in ledger.mishaps] == ["ledger_unreadable", "ledger_unwritable"]
 
 
@@ -397,7 +397,7 @@ def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(t
     bridge.cycle()
     bridge.ledger.close()
     refusing(cluster)
-    monkeypatch.setattr(bootstrap, "connect", lambda settings, where: cluster)
+    monkeypatch.setattr(bootstrap, "connect_backend", lambda settings, where: cluster)
     with pytest.raises(JobsStillHeld) as error:
         release_all.release_all(bridge.settings, "bridge.yaml", None, False)
     named = "; ".join(f"job {id} may still be held: no" for id in range(1, 6))
@@ -421,7 +421,7 @@ def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_t
 
 def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_heartbeat_is_stale(stranded):
     settings, cluster = stranded
-    alive = state_paths.lock(settings)
+    alive = state_paths.acquire_instance_lock(settings)
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
     with pytest.raises(AlreadyRunning, match=r"use `cpsched pause`, or --force"):
@@ -440,12 +440,12 @@ def test_release_all_leaves_neither_lock_nor_connection(stranded):
     closed = []
     cluster.close = lambda: closed.append(True)
     release_all.release_all(settings, "bridge.yaml", None, False)
-    state_paths.lock(settings).release()
+    state_paths.acquire_instance_lock(settings).release()
     refusing(cluster)
     cluster.jobs[1].hold = Hold.PLUGIN
     with pytest.raises(JobsStillHeld):
         release_all.release_all(settings, "bridge.yaml", None, False)
-    state_paths.lock(settings).release()
+    state_paths.acquire_instance_lock(settings).release()
     assert closed == [True, True]
 
 
@@ -458,7 +458,7 @@ def test_without_a_heartbeat_there_is_no_sign_of_life(stranded):
 
 def test_a_heartbeat_that_is_young_enough_says_how_old_it_is(stranded):
     settings, _ = stranded
-    touch(settings.heartbeat_path)
+    touch_file(settings.heartbeat_path)
     assert release_all.release_all(settings, "bridge.yaml", 60.0, False) == "the heartbeat is 0 s old: nothing to do"
 
 
@@ -468,7 +468,7 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
     def full(_):
         raise SettingsError("no room for a lock")
 
-    monkeypatch.setattr(state_paths, "lock", full)
+    monkeypatch.setattr(state_paths, "acquire_instance_lock", full)
     release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
 

@@ -27,12 +27,12 @@ def written(tmp_path):
 def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written):
     path = written(*ROWS)
     assert gantt_command.is_schedule(path)
-    found = gantt_command.read(path)
+    found = gantt_command.read_schedule(path)
     assert list(found.node_names) == ["n2", "n10"]
     assert [(bar.id, bar.begin_s, bar.end_s, bar.nodes) for bar in found.bars] == [
         (1, 0, 100, [(1, 1), (0, 1)]), (2, 100, 160, [(0, 1)]),
     ]  # fmt: skip
-    assert (found.from_s, found.to_s) == (0, 160)
+    assert (found.from_s, found.end_s) == (0, 160)
 
 
 @pytest.mark.parametrize(
@@ -45,23 +45,23 @@ def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written
 )
 def test_a_damaged_line_is_named(written, row, rule):
     with pytest.raises(InvalidTrace, match=rule):
-        gantt_command.read(written(row))
+        gantt_command.read_schedule(written(row))
 
 
 def test_a_schedule_without_jobs_cannot_be_used(written):
     with pytest.raises(InputError, match="contains no jobs"):
-        gantt_command.read(written())
+        gantt_command.read_schedule(written())
 
 
 def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
-    found = gantt_command.read(written(*ROWS))
+    found = gantt_command.read_schedule(written(*ROWS))
     out = tmp_path / "g.svg"
-    assert "1 job on 2 nodes" in gantt_command.write(found, out, "110", "150s")
+    assert "1 job on 2 nodes" in gantt_command.write_drawing(found, out, "110", "150s")
     titles = [e.text for e in ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}title")]
     assert [title for title in titles if title.startswith("job ")] == [
         "job 2 runs on 1 node: begin in 1 min 40 s, end in 2 min 40 s"
     ]
-    gantt_command.write(found, tmp_path / "g.html", None, None)
+    gantt_command.write_drawing(found, tmp_path / "g.html", None, None)
     assert (tmp_path / "g.html").read_text().startswith("<!doctype html>")
 
 
@@ -69,7 +69,7 @@ def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
     out = tmp_path / "g.svg"
     out.write_text("mine")
     with pytest.raises(InputError, match=r"g.svg: already exists: remove it, or choose another"):
-        gantt_command.write(gantt_command.read(written(*ROWS)), out, None, None)
+        gantt_command.write_drawing(gantt_command.read_schedule(written(*ROWS)), out, None, None)
     trace = tmp_path / "none.swf"
     result = CliRunner().invoke(app, ["gantt", str(trace), "--out", str(out)])
     assert (result.exit_code, "already exists" in result.stderr) == (2, True), "before anything is read"
@@ -88,7 +88,7 @@ def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
 )
 def test_what_makes_no_sense_is_refused(written, tmp_path, from_, to, out, message):
     with pytest.raises(InvalidValue, match=message):
-        gantt_command.write(gantt_command.read(written(*ROWS)), tmp_path / out, from_, to)
+        gantt_command.write_drawing(gantt_command.read_schedule(written(*ROWS)), tmp_path / out, from_, to)
 
 
 @pytest.mark.parametrize("option", [["--serve"], ["--port", "0"]])
@@ -105,7 +105,7 @@ def test_a_trace_is_replayed_with_its_users(tmp_path):
     lines = [f"{n} {n} -1 60 4 -1 -1 4 100 -1 1 7 -1 -1 1 -1 -1 -1" for n in range(1, 6)]
     trace.write_text("; MaxProcs: 8\n" + "\n".join(lines) + "\n")
     assert not gantt_command.is_schedule(trace)
-    found = gantt_command.opened(trace, None, "easy", "walltime", None)
+    found = gantt_command.load_schedule(trace, None, "easy", "walltime", None)
     assert len(found.bars) == len(load(trace).jobs) == 5
     assert all(bar.nodes and bar.user for bar in found.bars)
-    assert (found.from_s, found.to_s) == (1, max(bar.end_s for bar in found.bars))
+    assert (found.from_s, found.end_s) == (1, max(bar.end_s for bar in found.bars))

@@ -68,8 +68,8 @@ def test_doctor(printed, monkeypatch, ok, code):
         Check("clock", False, "late", "set it", required=False),
         Check("privileges", ok, "may hold", "ask", True, True),
     ]
-    monkeypatch.setattr(bootstrap, "patient_checks", lambda backend, tell: checks)
-    monkeypatch.setattr(bootstrap, "checks_of_reading", lambda backend, settings, where: [])
+    monkeypatch.setattr(bootstrap, "wait_for_checks", lambda backend, tell: checks)
+    monkeypatch.setattr(bootstrap, "check_other_leader", lambda backend, settings, where: [])
     *of_backend, of_policy = printed("doctor", code=code)
     assert of_backend == [asdict(check) for check in checks]
     assert of_policy.keys() == of_backend[0].keys()

@@ -10,7 +10,7 @@ from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.program import settings_validation
 from cpsched_bridge.program.cli import app
-from cpsched_bridge.program.settings_validation import seconds_of
+from cpsched_bridge.program.settings_validation import parse_time_span_s
 from cpsched_bridge.settings import Settings
 
 # Each breaks one rule. Line 1 is the adapter, line 2 the state directory; (text from line 3 on, line, the message).
@@ -281,7 +281,7 @@ def test_a_port_in_use_is_no_fault_of_the_settings(tmp_path):
     ("span", "seconds"), [("2min", 120), ("1h 30s", 3630), ("500ms", 0.5), ("0", None), ("infinity", None), ("", None)]
 )
 def test_time_spans_of_systemctl(span, seconds):
-    assert seconds_of(span) == seconds
+    assert parse_time_span_s(span) == seconds
 
 
 def test_a_state_directory_that_is_there_may_be_on_a_read_only_disk(tmp_path, monkeypatch):

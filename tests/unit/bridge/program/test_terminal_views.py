@@ -55,7 +55,7 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     terminal_views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
     out = capsys.readouterr().out
     assert out.count(shown) >= 6
-    terminal_views.print_rounds(journal.lines())
+    terminal_views.print_rounds(journal.list_rounds())
     bridge.pause.pause(words)
     terminal_views.print_why("1", bridge.settings)
     terminal_views.print_status(bridge.settings)
@@ -226,7 +226,7 @@ def test_events_are_shown_by_kind_and_by_job(array, capsys):
     ],
 )
 def test_a_heartbeat_in_the_future_is_no_good_cycle_just_now(age_s, words):
-    assert terminal_views.last_good_cycle(age_s).startswith(words)
+    assert terminal_views.format_last_good_cycle(age_s).startswith(words)
 
 
 @pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("ledger", "last round: 2")])
@@ -251,7 +251,7 @@ def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
     assert "behind 7_1" in told
     path = bridge.settings.state_dir / "journal.sqlite"
     stores.change(path, "delete from explanations")
-    terminal_views.print_round(Journal(path, read_only=True).read(2))
+    terminal_views.print_round(Journal(path, read_only=True).read_round(2))
     shown = lines_of(capsys)
     shown.remove("plan and reasons: repeated, with the same result")
     assert shown == told.splitlines()
@@ -260,25 +260,25 @@ def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
 def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster())
     bridge.cycle()
-    file = state_paths.beginning_file(bridge.settings)
-    file.tell("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
+    file = state_paths.startup_file(bridge.settings)
+    file.write_step("compiles kernels: 3 of 23 kernels are ready\x1b[2J")
     terminal_views.print_status(bridge.settings)
     assert r"no decision yet: compiles kernels: 3 of 23 kernels are ready\x1b[2J (reported " in capsys.readouterr().out
-    file.tell("")
+    file.write_step("")
     terminal_views.print_status(bridge.settings)
     assert "no decision yet" not in capsys.readouterr().out
 
 
 def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp_path):
     file = StartupFile(tmp_path / "gone" / "beginning")
-    file.tell("compiles")
-    file.tell("")
-    assert file.told() is None
+    file.write_step("compiles")
+    file.write_step("")
+    assert file.read_step() is None
 
 
 def test_json_of_why_holds_values(array):
     bridge, _ = array
-    found = json_output.why("7_2", bridge.settings)
+    found = json_output.explain_job("7_2", bridge.settings)
     assert found["waiting"] == {
         "job_id": 8002,
         "label": "7_2",
@@ -296,12 +296,12 @@ def test_json_of_why_holds_values(array):
         "behind": ["7_1"],
     }
     assert (found["job_id"], found["round"], found["now_s"], found["running"]) == (8002, 2, 10**9 + 5, None)
-    assert json_output.why("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
+    assert json_output.explain_job("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
 
 
 def test_json_of_status_holds_values_or_null(array):
     bridge, _ = array
-    found = json_output.status(bridge.settings)
+    found = json_output.collect_status(bridge.settings)
     parts = ("configured_mode", "paused", "ledger", "held", "put_off", "left", "unreadable")
     assert {name: found[name] for name in parts} == {
         "configured_mode": "control",
@@ -319,5 +319,5 @@ def test_json_of_status_holds_values_or_null(array):
     )
     bridge.journal.close()
     (bridge.settings.state_dir / "journal.sqlite").write_bytes(b"no database at all " * 500)
-    damaged = json_output.status(bridge.settings)
+    damaged = json_output.collect_status(bridge.settings)
     assert (damaged["held"], damaged["last_round"], len(damaged["unreadable"])) == (1, None, 1)

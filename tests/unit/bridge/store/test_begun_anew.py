@@ -11,7 +11,7 @@ from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.ledger import Ledger, LedgerState, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.stores import change, damaged_while_open, full_disk
 
 GARBAGE = b"this is no database at all, " * 400
@@ -24,15 +24,15 @@ MADE = {"ledger": Ledger, "journal": Journal}
 
 def write(store, number):
     if isinstance(store, Ledger):
-        store.record([move(None, LedgerState.HELD, 5, "held", job_id=number)], number)
+        store.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=number)], number)
     else:
         store.write_events(0.0, number, [CycleEvent("odd", f"event {number}")])
 
 
 def written(store):
     if isinstance(store, Ledger):
-        return [entry.job_id for entry in store.entries()]
-    return [event.round for event in store.events()]
+        return [entry.job_id for entry in store.list_entries()]
+    return [event.round for event in store.list_events()]
 
 
 def is_closed(db):
@@ -69,10 +69,10 @@ def file(request, tmp_path, monkeypatch):
 def test_a_file_that_was_begun_anew_is_not_set_aside_because_the_disk_is_full(file):
     file.damage()
     write(file.store, 2)
-    assert len(file.asides()) == 1
+    assert len(file.list_unscheduled_jobs()) == 1
     with full_disk(file.store), pytest.raises(sqlite3.OperationalError):
         write(file.store, 3)
-    assert len(file.asides()) == 1, "it is whole"
+    assert len(file.list_unscheduled_jobs()) == 1, "it is whole"
     write(file.store, 4)
     assert written(file.store)[-2:] == [2, 4]
     assert written(MADE[file.path.stem](file.path)) == written(file.store)
@@ -82,22 +82,23 @@ def test_a_file_that_is_damaged_twice_is_set_aside_twice(file):
     for number in (2, 3):
         file.damage()
         write(file.store, number)
-    assert len(file.asides()) == 2
+    assert len(file.list_unscheduled_jobs()) == 2
     assert [mishap.kind for mishap in file.store.mishaps] == [f"{file.path.stem}_damaged"] * 2
     assert all(
-        aside.name in mishap.detail for aside, mishap in zip(sorted(file.asides()), file.store.mishaps, strict=True)
+        aside.name in mishap.detail
+        for aside, mishap in zip(sorted(file.list_unscheduled_jobs()), file.store.mishaps, strict=True)
     )
 
 
 def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, monkeypatch):
     file.damage()
-    before = len(file.opened)
+    before = len(file.load_or_compile)
     with monkeypatch.context() as patched:
         patched.setattr(file.module, "SCHEMA", FULL)
         for number in (2, 3):
             with pytest.raises(sqlite3.OperationalError):
                 write(file.store, number)
-    tried = file.opened[before:]
+    tried = file.load_or_compile[before:]
     assert len(tried) == 2
     assert all(is_closed(db) for db in tried)
     write(file.store, 4)
@@ -106,12 +107,12 @@ def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, mon
 
 def test_a_file_that_cannot_be_opened_leaves_no_connection_open(file, monkeypatch):
     monkeypatch.setattr(file.module, "SCHEMA", FULL)
-    before = len(file.opened)
+    before = len(file.load_or_compile)
     with pytest.raises(sqlite3.OperationalError):
         MADE[file.path.stem](file.path)
-    assert len(file.opened) == before + 1
-    assert is_closed(file.opened[-1])
-    assert file.asides() == []
+    assert len(file.load_or_compile) == before + 1
+    assert is_closed(file.load_or_compile[-1])
+    assert file.list_unscheduled_jobs() == []
 
 
 @pytest.mark.parametrize("stem", ["ledger", "journal"])
@@ -135,10 +136,10 @@ def test_what_is_written_first_to_a_journal_begun_anew_is_whole(tmp_path):
     """The list of jobs that are set aside is written as what changed: there is nothing yet that it could change."""
     journal = Journal(tmp_path / "journal.sqlite")
     first, second = UnscheduledJob(1, "held", "by its owner"), UnscheduledJob(2, "held", "by its owner")
-    journal.write_asides([first])
+    journal.write_unscheduled_jobs([first])
     damaged_while_open(journal, tmp_path / "journal.sqlite", lambda path: path.write_bytes(GARBAGE))
-    journal.write_asides([first, second])
-    assert journal.asides() == [first, second]
+    journal.write_unscheduled_jobs([first, second])
+    assert journal.list_unscheduled_jobs() == [first, second]
 
 
 @pytest.mark.parametrize("stem", ["ledger", "journal"])
@@ -170,14 +171,14 @@ def test_a_damaged_file_that_is_only_read_is_left_where_it_is(tmp_path, stem):
 def test_what_a_damaged_ledger_said_of_jobs_is_told_up_to_fifty_where_it_is_not_believed(tmp_path, jobs, words):
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger(path)
-    ledger.record([move(None, LedgerState.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
+    ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id) for id in range(1, 7 + jobs)])
     ledger.close()
     change(path, "update jobs set state = 'free' where id >= 7")
     change(path, "update jobs set nodes = 'no list', seal = null where id = 1")
     anew = Ledger(path)
     (mishap,) = anew.mishaps
     assert "started a new file with the 5 jobs whose rows are valid" in mishap.detail
-    assert [entry.job_id for entry in anew.entries()] == [2, 3, 4, 5, 6]
+    assert [entry.job_id for entry in anew.list_entries()] == [2, 3, 4, 5, 6]
     named = mishap.detail.partition("; discarded ")[2]
     assert named.startswith("1, 7" if jobs else "1")
     assert named.endswith(words)

@@ -14,7 +14,7 @@ from cpsched_bridge.store import journal as journals
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import FORMAT, Journal
-from cpsched_bridge.store.ledger import Ledger, LedgerState, move
+from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from cpsched_bridge.store.process_files import PauseFile, StartupFile
 from cpsched_bridge.store.sqlite_files import move_aside
 from tests.bridges import a_bridge
@@ -40,7 +40,9 @@ def asides(folder, stem):
 
 def a_ledger(path, jobs=3):
     ledger = Ledger(path)
-    ledger.record([move(None, LedgerState.HELD, 5, "held", job_id=id, label=f"{id}_1") for id in range(1, jobs + 1)])
+    ledger.record(
+        [make_transition(None, LedgerState.HELD, 5, "held", job_id=id, label=f"{id}_1") for id in range(1, jobs + 1)]
+    )
     return ledger
 
 
@@ -53,12 +55,12 @@ def test_a_damaged_ledger_is_set_aside_at_the_start_and_begun_anew(tmp_path, dam
     a_ledger(path, 400).close()
     content = overwritten(path, *DAMAGE[damage])
     ledger = Ledger(path)
-    assert ledger.entries() == []
-    ledger.record([move(None, LedgerState.HELD, 5, "held", job_id=7)])
+    assert ledger.list_entries() == []
+    ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=7)])
     (aside,) = asides(tmp_path, "ledger.sqlite")
     assert aside.read_bytes() == content
     assert [(h.kind, aside.name in h.detail) for h in ledger.mishaps] == [("ledger_damaged", True)]
-    assert Ledger(path).kept() == [7]
+    assert Ledger(path).list_held_ids() == [7]
 
 
 @pytest.mark.parametrize(
@@ -77,27 +79,29 @@ def test_a_row_that_is_not_as_it_was_written_is_not_believed_and_the_others_are(
     named = 1000 if column == "id" else 2
     with (
         pytest.raises(CorruptFile, match=r"the bridge sets a damaged file aside"),
-        state_paths.opened_ledger(Settings(state_dir=tmp_path), read_only=True),
+        state_paths.open_ledger(Settings(state_dir=tmp_path), read_only=True),
     ):
         pass
     ledger = Ledger(path)
-    assert [(entry.job_id, entry.label) for entry in ledger.entries()] == [(1, "1_1"), (3, "3_1")]
+    assert [(entry.job_id, entry.label) for entry in ledger.list_entries()] == [(1, "1_1"), (3, "3_1")]
     assert ledger.mishaps[0].detail.endswith(f"2 jobs whose rows are valid; discarded {named}")
     assert not ledger.whole
-    assert Ledger(path).entries() == ledger.entries()
+    assert Ledger(path).list_entries() == ledger.list_entries()
 
 
 def test_a_ledger_that_is_damaged_while_it_is_used_is_written_anew_from_memory(tmp_path):
     path = tmp_path / "ledger.sqlite"
     ledger = a_ledger(path, 300)
     damaged_while_open(ledger, path, lambda path: overwritten(path, 4096))
-    ledger.record([move(ledger.get(1), LedgerState.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4)
+    ledger.record(
+        [make_transition(ledger.get(1), LedgerState.STARTING, 6, "decided", nodes=(("n1", 1),), pinned=True)], 4
+    )
     assert [h.kind for h in ledger.mishaps] == ["ledger_damaged"]
     fresh = Ledger(path)
-    assert fresh.entries() == ledger.entries()
+    assert fresh.list_entries() == ledger.list_entries()
     assert fresh.get(1).state is LedgerState.STARTING
-    assert len(fresh.entries(LedgerState.HELD)) == 299
-    assert len(fresh.history(1)) == 1
+    assert len(fresh.list_entries(LedgerState.HELD)) == 299
+    assert len(fresh.read_transitions(1)) == 1
 
 
 def quoting_bytes(path):
@@ -115,12 +119,12 @@ def test_a_schema_whose_error_has_no_text_is_damage_at_the_start_and_while_it_is
     damaged_while_open(ledger, path, quoting_bytes)
     with pytest.raises(UnicodeDecodeError):
         rows(path, "select * from jobs")
-    ledger.record([move(ledger.get(1), LedgerState.STARTING, 6, "decided")])
-    assert Ledger(path).entries() == ledger.entries()
+    ledger.record([make_transition(ledger.get(1), LedgerState.STARTING, 6, "decided")])
+    assert Ledger(path).list_entries() == ledger.list_entries()
     ledger.close()
     quoting_bytes(path)
     fresh = Ledger(path)
-    assert (fresh.entries(), [mishap.kind for mishap in fresh.mishaps]) == ([], ["ledger_damaged"])
+    assert (fresh.list_entries(), [mishap.kind for mishap in fresh.mishaps]) == ([], ["ledger_damaged"])
     journal = tmp_path / "journal.sqlite"
     Journal(journal).close()
     quoting_bytes(journal)
@@ -131,11 +135,11 @@ def test_a_full_disk_is_no_damage(tmp_path):
     ledger = a_ledger(tmp_path / "ledger.sqlite")
     with full_disk(ledger):
         with pytest.raises(sqlite3.OperationalError):
-            ledger.record([move(ledger.get(1), LedgerState.FREE, 6, "handed back")])
+            ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "handed back")])
         assert asides(tmp_path, "ledger.sqlite") == []
         assert ledger.get(1).state is LedgerState.HELD, "what is not written is not so"
         with pytest.raises(sqlite3.OperationalError):
-            ledger.record([move(ledger.get(1), LedgerState.FREE, 6, "handed back")], unwritten=True)
+            ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "handed back")], unwritten=True)
     assert ledger.get(1).state is LedgerState.FREE, "but in an emergency"
 
 
@@ -173,7 +177,7 @@ def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp
     second = a_bridge(tmp_path, cluster)
     report = second.cycle()
     assert report.result == "ok"
-    assert {e.job_id: e.state for e in second.ledger.entries()} == {2: LedgerState.HELD, 3: LedgerState.HELD}
+    assert {e.job_id: e.state for e in second.ledger.list_entries()} == {2: LedgerState.HELD, 3: LedgerState.HELD}
     assert "ledger_damaged" in [event.kind for event in second.journal.events()]
     cluster.end(1)
     for _ in range(3):
@@ -298,17 +302,20 @@ def test_a_small_file_is_read_no_further_than_it_can_go_and_nobody_is_waited_for
                 file.truncate(1 << 40)
         else:
             path.symlink_to(what)
-    assert heartbeat.age_s(tmp_path / "heartbeat") is not None
-    assert PauseFile(tmp_path / "paused").reason() == "paused"
-    words, _ = StartupFile(tmp_path / "beginning").told()
+    assert heartbeat.read_age_s(tmp_path / "heartbeat") is not None
+    assert PauseFile(tmp_path / "paused").read_reason() == "paused"
+    words, _ = StartupFile(tmp_path / "beginning").read_step()
     assert len(words) < 1 << 17
-    assert bridge_identity.known_bridge_name(tmp_path) is None
+    assert bridge_identity.read_bridge_name(tmp_path) is None
 
 
 def test_a_pipe_in_the_place_of_a_small_file_is_an_error_when_it_is_written(tmp_path):
     for name in ("heartbeat", "paused.new"):
         os.mkfifo(tmp_path / name)
-    for write in (lambda: heartbeat.touch(tmp_path / "heartbeat"), lambda: PauseFile(tmp_path / "paused").pause("why")):
+    for write in (
+        lambda: heartbeat.touch_file(tmp_path / "heartbeat"),
+        lambda: PauseFile(tmp_path / "paused").pause("why"),
+    ):
         with pytest.raises(OSError, match="No such device"):
             write()
 
@@ -345,5 +352,5 @@ def test_a_file_that_is_damaged_on_a_full_disk_is_begun_anew_when_there_is_room(
     assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
     assert len(asides(tmp_path, f"{file}.sqlite")) == 1
     assert f"{file}_damaged" in [event.kind for event in bridge.journal.events()]
-    assert Ledger(tmp_path / "ledger.sqlite").entries() == bridge.ledger.entries()
+    assert Ledger(tmp_path / "ledger.sqlite").list_entries() == bridge.ledger.list_entries()
     assert bridge.journal.read(bridge.journal.last_round).number == bridge.journal.last_round

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched_bridge.store import heartbeat
 from cpsched_bridge.store.corruption import row_checksum
-from cpsched_bridge.store.heartbeat import Heartbeat, age_s, touch
+from cpsched_bridge.store.heartbeat import Heartbeat, read_age_s, touch_file
 from tests.bridges import a_bridge
 from tests.builders import a_job
 from tests.fakes import FakeCluster, FakePace
@@ -15,25 +15,25 @@ from tests.fakes import FakeCluster, FakePace
 @pytest.fixture(autouse=True)
 def booted(monkeypatch):
     """A host with a known boot time; not all containers have one."""
-    monkeypatch.setattr(heartbeat, "boot_id", lambda: "this-boot")
+    monkeypatch.setattr(heartbeat, "read_boot_id", lambda: "this-boot")
 
 
 def test_a_heartbeat_is_as_old_as_its_last_touch(tmp_path):
     path = tmp_path / "heartbeat"
-    assert age_s(path) is None
-    touch(path)
-    assert 0 <= age_s(path) < 60
+    assert read_age_s(path) is None
+    touch_file(path)
+    assert 0 <= read_age_s(path) < 60
     os.utime(path, (1000, 1000))
-    assert age_s(path) == pytest.approx(time.time() - 1000, abs=60)
-    touch(path)
-    assert 0 <= age_s(path) < 60
+    assert read_age_s(path) == pytest.approx(time.time() - 1000, abs=60)
+    touch_file(path)
+    assert 0 <= read_age_s(path) < 60
 
 
 def test_everybody_may_read_a_heartbeat(tmp_path):
     """The dead-man timer and readers of the status are other users."""
     before = os.umask(0o022)
     try:
-        touch(tmp_path / "heartbeat")
+        touch_file(tmp_path / "heartbeat")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "heartbeat").stat().st_mode) == 0o644
@@ -41,34 +41,34 @@ def test_everybody_may_read_a_heartbeat(tmp_path):
 
 def test_the_clock_since_boot_counts_so_that_setting_the_clock_changes_nothing(tmp_path, monkeypatch):
     path, now_s = tmp_path / "heartbeat", time.time()
-    touch(path)
+    touch_file(path)
     monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 86_400)
-    assert 0 <= age_s(path) < 60
+    assert 0 <= read_age_s(path) < 60
 
 
 def test_after_another_boot_the_files_time_counts(tmp_path, monkeypatch):
     path, now_s = tmp_path / "heartbeat", time.time()
-    touch(path)
-    monkeypatch.setattr(heartbeat, "boot_id", lambda: "another-boot")
+    touch_file(path)
+    monkeypatch.setattr(heartbeat, "read_boot_id", lambda: "another-boot")
     monkeypatch.setattr(heartbeat.time, "time", lambda: now_s - 3600)
-    assert -3600 <= age_s(path) < -3500, "in the future: reported, not hidden"
+    assert -3600 <= read_age_s(path) < -3500, "in the future: reported, not hidden"
 
 
 def test_what_is_written_in_a_file_that_somebody_else_touched_does_not_count(tmp_path):
     path, later = tmp_path / "heartbeat", time.time() + 3600
-    touch(path)
+    touch_file(path)
     os.utime(path, (later, later))
-    assert -3600 <= age_s(path) < -3500
+    assert -3600 <= read_age_s(path) < -3500
 
 
 @pytest.mark.parametrize(("apart_s", "counts"), [(1.999, True), (2.0, False), (-2.0, False)])
 def test_two_seconds_between_the_times_in_and_of_the_file_are_two_touches(tmp_path, apart_s, counts):
     path = tmp_path / "heartbeat"
-    touch(path)
+    touch_file(path)
     words = f"this-boot {path.read_text().split()[1]} 1000.0"
     path.write_text(f"{words} {row_checksum(words.split())}\n")
     os.utime(path, (1000 + apart_s, 1000 + apart_s))
-    assert (age_s(path) < 60) is counts
+    assert (read_age_s(path) < 60) is counts
 
 
 @pytest.mark.parametrize("words", [b"", b"\xff", b"a b c", b"a b", b"x" * 10_000])
@@ -76,7 +76,7 @@ def test_whatever_is_in_the_file_its_time_counts(tmp_path, words):
     path = tmp_path / "heartbeat"
     path.write_bytes(words)
     os.utime(path, (1000, 1000))
-    assert age_s(path) == pytest.approx(time.time() - 1000, abs=60)
+    assert read_age_s(path) == pytest.approx(time.time() - 1000, abs=60)
 
 
 def test_a_heartbeat_needs_no_room(tmp_path, monkeypatch):
@@ -84,8 +84,8 @@ def test_a_heartbeat_needs_no_room(tmp_path, monkeypatch):
     path.touch()
     os.utime(path, (1000, 1000))
     monkeypatch.setattr(heartbeat.os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
-    touch(path)
-    assert 0 <= age_s(path) < 60
+    touch_file(path)
+    assert 0 <= read_age_s(path) < 60
 
 
 def test_trouble_begins_when_the_grace_is_over_and_ends_with_the_next_beat(tmp_path):
@@ -93,11 +93,11 @@ def test_trouble_begins_when_the_grace_is_over_and_ends_with_the_next_beat(tmp_p
     for now_s, trouble in ((1000, False), (1059, False), (1060, True), (1100, True)):
         with pytest.raises(FileNotFoundError):
             heart.beat(now_s)
-        assert bool(heart.trouble(now_s)) is trouble
+        assert bool(heart.missing_beat_reason(now_s)) is trouble
     (tmp_path / "folder").mkdir()
     heart.beat(1110)
-    assert heart.trouble(1110) is None
-    assert heart.trouble(2000) is None
+    assert heart.missing_beat_reason(1110) is None
+    assert heart.missing_beat_reason(2000) is None
 
 
 def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_by_itself(tmp_path):

@@ -57,7 +57,7 @@ def a_scene(now_s=100, queue=(), running=(), cluster=None):
 def write(journal, number, scene, policy=None, record=POLICY, **facts):
     policy = policy or record.build()
     report = CycleReport(number, "control", 1e9, seconds={"decide": 0.5}, **facts)
-    report.snapshot = policy.estimated(scene)
+    report.snapshot = policy.add_estimates(scene)
     report.decision = policy.decide(report.snapshot)
     report.recorded = decision_to_json(report.decision, report.snapshot)
     journal.write_round(report, record)
@@ -70,7 +70,7 @@ def test_a_round_is_read_back_as_it_was(tmp_path):
     running = [a_running(a_job(9, per_unit=4), ((0, 1),), start_s=50)]
     sent = [("start", Outcome(1, "refused", "gone"))]
     decision = write(journal, 7, a_scene(queue=queue, running=running), outcomes=sent)
-    record = Journal(tmp_path / "journal.sqlite", read_only=True).read(7)
+    record = Journal(tmp_path / "journal.sqlite", read_only=True).read_round(7)
     assert (record.now_s, record.mode, record.policy) == (100, "control", POLICY)
     assert record.queue == tuple(queue)
     assert record.running == tuple(running)
@@ -89,14 +89,14 @@ def test_a_round_that_the_disk_did_not_take_leaves_later_rounds_whole(tmp_path):
     with full_disk(journal), pytest.raises(sqlite3.OperationalError):
         write(journal, 2, a_scene(queue=[a_job(1), a_job(2)]))
     write(journal, 3, a_scene(queue=[a_job(1), a_job(2), a_job(3)]))
-    assert list(journal.numbers()) == [1, 3]
-    assert journal.read(3).queue == (a_job(1), a_job(2), a_job(3))
+    assert list(journal.iterate_round_numbers()) == [1, 3]
+    assert journal.read_round(3).queue == (a_job(1), a_job(2), a_job(3))
 
 
 def test_what_a_job_waits_for_is_kept(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1, per_unit=9)]), Policy(WalltimePredictor(), FirstFit()))
-    assert journal.read(1).waits == {1: Wait("resources")}
+    assert journal.read_round(1).waits == {1: Wait("resources")}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_wait_is_read_from_its_code_or_from_what_0_1_wrote(text, wait):
 def test_a_wait_is_written_as_its_code():
     wait = Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))
     decision = Decision(NO_STARTS, Effort("test"), None, {1: wait})
-    recorded = decision_to_json(decision, POLICY.build().estimated(a_scene(queue=[a_job(1)])))
+    recorded = decision_to_json(decision, POLICY.build().add_estimates(a_scene(queue=[a_job(1)])))
     assert recorded["explained"]["waits"] == {"1": '7,9 ["resources", 0, 2]'}
 
 
@@ -138,8 +138,8 @@ def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_s
     queue = [a_job(1, units=4, per_unit=4, user="ada"), a_job(2, per_unit=4, walltime_s=40)]
     first = write(journal, 1, a_scene(queue=queue, running=running), policy)
     policy.learn(EndedJob(a_job(9, user="ada"), 0, 5))
-    result = replay_round(journal.read(1))
-    assert result.same
+    result = replay_round(journal.read_round(1))
+    assert result.is_same_decision
     assert len(result.starts) == len(first.starts) == 1
 
 
@@ -154,16 +154,16 @@ def test_a_replay_that_differs_says_where(tmp_path):
             return found
 
     write(journal, 1, a_scene(queue=[a_job(1)]), Policy(WalltimePredictor(), Last()))
-    result = replay_round(journal.read(1))
-    assert not result.same
+    result = replay_round(journal.read_round(1))
+    assert not result.is_same_decision
     assert result.differences[0] == "start of job 1: recorded ((3, 1),), now ((0, 1),)"
 
 
 def test_rounds_of_a_dispatcher_that_keeps_its_memory_to_itself_are_not_replayed(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]), replayable=False)
-    assert not replay_round(journal.read(1)).same
-    assert "easy learns" in replay_round(journal.read(1)).skipped
+    assert not replay_round(journal.read_round(1)).is_same_decision
+    assert "easy learns" in replay_round(journal.read_round(1)).skipped
 
 
 class Amnesiac(FirstFit):
@@ -175,17 +175,17 @@ def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(
     journal = Journal(tmp_path / "journal.sqlite")
     amnesiac = PolicySpec(f"{__name__}:Amnesiac")
     write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, memory={"ada": 1})
-    skipped = replay_round(journal.read(1)).skipped
+    skipped = replay_round(journal.read_round(1)).skipped
     assert skipped.startswith("the memory cannot be restored: dispatcher Amnesiac: ValueError: no idea")
 
 
 def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     with pytest.raises(UnknownRound, match="round=3: not in the journal; it is empty"):
-        journal.read(3)
+        journal.read_round(3)
     write(journal, 5, a_scene())
     with pytest.raises(UnknownRound, match="it holds rounds 5 to 5"):
-        journal.read(3)
+        journal.read_round(3)
 
 
 def test_a_quiet_hour_costs_next_to_nothing(tmp_path):
@@ -198,7 +198,7 @@ def test_a_quiet_hour_costs_next_to_nothing(tmp_path):
         write(journal, number, a_scene(now_s=number, queue=queue, running=running))
         sizes.append(journal.size_bytes())
     assert (sizes[-1] - sizes[199]) / 400 < 300, "bytes per round"
-    assert journal.read(600).queue == tuple(queue)
+    assert journal.read_round(600).queue == tuple(queue)
 
 
 def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
@@ -208,21 +208,23 @@ def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
         write(journal, number, a_scene(now_s=number, queue=queue))
         journal.write_events(0.0, number, [CycleEvent("mode", "control")])
     assert journal.size_bytes() <= 0.25 * 2**20
-    numbers = list(journal.numbers())
+    numbers = list(journal.iterate_round_numbers())
     assert numbers[-1] == 1024
     assert numbers == list(range(numbers[0], 1025))
-    assert all(journal.read(number).queue[0].id == number for number in numbers)
-    assert min(event.round for event in journal.events(limit=10_000)) >= numbers[0]
+    assert all(journal.read_round(number).queue[0].id == number for number in numbers)
+    assert min(event.round for event in journal.list_events(limit=10_000)) >= numbers[0]
 
 
 def test_the_list_of_jobs_not_decided_on_is_replaced_as_a_whole(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    journal.write_asides([UnscheduledJob(1, "unsupported", "array"), UnscheduledJob(2, "ineligible", "dependency")])
-    journal.write_asides(
+    journal.write_unscheduled_jobs(
+        [UnscheduledJob(1, "unsupported", "array"), UnscheduledJob(2, "ineligible", "dependency")]
+    )
+    journal.write_unscheduled_jobs(
         [UnscheduledJob(2, "ineligible", "dependency"), UnscheduledJob(3, "held", "held by its owner")]
     )
-    assert [a.job_id for a in journal.asides()] == [2, 3]
-    assert [a.job_id for a in journal.asides("held")] == [3]
+    assert [a.job_id for a in journal.list_unscheduled_jobs()] == [2, 3]
+    assert [a.job_id for a in journal.list_unscheduled_jobs("held")] == [3]
 
 
 def test_jobs_and_clusters_survive_json():
@@ -272,7 +274,7 @@ def test_a_dispatcher_that_goes_on_from_the_round_before_is_replayed_round_by_ro
     started = [list(bridge.cycle().starts) for _ in range(5)]
     assert started == [[1], [2], [3], [1], [2]]
     assert [bridge.journal.read(n).memory["order"] for n in (1, 2, 3)] == [[], [1, 2, 3], [2, 3, 1]]
-    assert all(replay_round(bridge.journal.read(number)).same for number in (3, 1, 5, 2, 4))
+    assert all(replay_round(bridge.journal.read(number)).is_same_decision for number in (3, 1, 5, 2, 4))
 
 
 def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
@@ -283,9 +285,9 @@ def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
     assert [row[0] for row in rows(tmp_path / "journal.sqlite", "select first from segments")] == [1, 5, 9, 13]
     reader = Journal(tmp_path / "journal.sqlite", read_only=True)
     for number in (14, 1, 4, 5, 3, 13, 12, 9, 9, 2):
-        record = reader.read(number)
+        record = reader.read_round(number)
         assert (record.number, record.now_s, record.queue[0].id) == (number, number, number)
-        assert replay_round(record).same
+        assert replay_round(record).is_same_decision
 
 
 def test_another_cluster_or_policy_begins_a_segment_and_an_equal_cluster_does_not(tmp_path):
@@ -295,7 +297,7 @@ def test_another_cluster_or_policy_begins_a_segment_and_an_equal_cluster_does_no
     for number, (cluster, record) in enumerate([(small, POLICY), (same, POLICY), (large, POLICY), (large, other)], 1):
         write(journal, number, a_scene(cluster=cluster, queue=[a_job(1)]), record=record)
     assert [row[0] for row in rows(tmp_path / "journal.sqlite", "select first from segments")] == [1, 3, 4]
-    found = [journal.read(number) for number in (1, 2, 3, 4)]
+    found = [journal.read_round(number) for number in (1, 2, 3, 4)]
     assert [record.cluster.size for record in found] == [4, 4, 5, 5]
     assert [record.policy for record in found] == [POLICY, POLICY, POLICY, other]
 
@@ -309,11 +311,11 @@ def test_rounds_go_when_they_are_too_old_with_all_that_belongs_to_them(tmp_path,
     change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1000.0 + round")
     assert journal.prune(1000.0 + 86_400 + 10) == 0, "the tenth is one day old, and not older"
     assert journal.prune(1000.0 + 86_400 + 25) == 20, "a segment goes as a whole, when its last round is too old"
-    assert list(journal.numbers()) == list(range(21, 41))
-    assert min(event.round for event in journal.events(limit=100)) == 21
-    assert (journal.past("920"), journal.past("921").round) == (None, 21)
-    assert journal.read(21).queue == (a_job(21),)
-    assert journal.read(40).queue == (a_job(40),)
+    assert list(journal.iterate_round_numbers()) == list(range(21, 41))
+    assert min(event.round for event in journal.list_events(limit=100)) == 21
+    assert (journal.find_past_job("920"), journal.find_past_job("921").round) == (None, 21)
+    assert journal.read_round(21).queue == (a_job(21),)
+    assert journal.read_round(40).queue == (a_job(40),)
 
 
 def test_plan_and_reasons_go_before_the_rounds_do_and_a_digest_of_the_plan_stays(tmp_path, monkeypatch):
@@ -322,13 +324,13 @@ def test_plan_and_reasons_go_before_the_rounds_do_and_a_digest_of_the_plan_stays
     journal = Journal(tmp_path / "journal.sqlite")
     for number in range(1, 31):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number, units=4, per_unit=4), a_job(99, per_unit=3)]))
-    explained = [number for number in journal.numbers() if journal.read(number).explained]
+    explained = [number for number in journal.iterate_round_numbers() if journal.read_round(number).explained]
     assert explained == list(range(explained[0], 31))
     assert 8 <= len(explained) <= 16
-    old = journal.read(2)
+    old = journal.read_round(2)
     assert (old.plan, old.waits) == ({}, {})
     assert old.plan_digest
-    assert replay_round(old).same
+    assert replay_round(old).is_same_decision
     assert replay_round(old).plan == {2: 2, 99: 102}
     other = dataclasses.replace(old, plan_digest="0" * 16)
     assert replay_round(other).differences == ("plan: differs from the recorded one, of which only a digest is stored",)
@@ -341,7 +343,7 @@ def test_a_journal_that_is_opened_again_goes_on_in_a_segment_of_its_own(tmp_path
         write(journal, number, a_scene(queue=[a_job(number)]))
         journal.close()
     journal = Journal(tmp_path / "journal.sqlite")
-    assert [journal.read(number).queue for number in (1, 2)] == [(a_job(1),), (a_job(2),)]
+    assert [journal.read_round(number).queue for number in (1, 2)] == [(a_job(1),), (a_job(2),)]
 
 
 def test_space_that_is_given_up_is_given_back(tmp_path):
@@ -373,17 +375,17 @@ def test_past_jobs_keep_name_place_and_times_over_the_rounds_in_which_they_are_s
     journal = Journal(tmp_path / "journal.sqlite")
     task, plain = a_job(7, units=3, user="ada", submit_s=5), a_job(8, user="bob")
     write(journal, 1, a_scene(queue=[task, plain]), observation=observed(named(task, "19_3"), named(plain, "8")))
-    assert (journal.past("7"), journal.past("19_3")) == (None, None)
+    assert (journal.find_past_job("7"), journal.find_past_job("19_3")) == (None, None)
     running = [a_running(task, ((0, 2), (2, 1)), start_s=60), a_running(plain, ((1, 1),), start_s=61)]
     write(journal, 2, a_scene(running=running), started=[(task, 60), (plain, 61)], observation=observed())
-    assert journal.past("19_3") == JournalJobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
-    assert journal.past("8") == JournalJobRecord(8, 2, "", "bob", 0, 61, None, "n1")
+    assert journal.find_past_job("19_3") == JournalJobRecord(7, 2, "19_3", "ada", 5, 60, None, "n0*2,n2")
+    assert journal.find_past_job("8") == JournalJobRecord(8, 2, "", "bob", 0, 61, None, "n1")
     write(journal, 3, a_scene(), ended=[EndedJob(task, 60, 90)], observation=observed())
-    assert journal.past("7") == JournalJobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
-    assert journal.past("8").end_s is None
+    assert journal.find_past_job("7") == JournalJobRecord(7, 3, "19_3", "ada", 5, 60, 90, "n0*2,n2")
+    assert journal.find_past_job("8").end_s is None
     write(journal, 4, a_scene(), ended=[EndedJob(a_job(9), 95, 96)])
-    assert journal.past("9") == JournalJobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
-    assert (journal.name_of(7), journal.name_of(8)) == ("19_3", "8")
+    assert journal.find_past_job("9") == JournalJobRecord(9, 4, "", "", 0, 95, 96, ""), "never seen running"
+    assert (journal.get_job_name(7), journal.get_job_name(8)) == ("19_3", "8")
 
 
 def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
@@ -392,34 +394,34 @@ def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
     write(journal, 1, a_scene(queue=[job]), observation=observed(named(job, "l\udcff")))
     write(journal, 2, a_scene(running=[a_running(job, ((0, 1),))]), started=[(job, 1)])
     journal.write_events(0.0, 2, [CycleEvent("odd", "d\udcff", 7)])
-    journal.write_asides([UnscheduledJob(1, "held", "r\udcff", "l\udcff", "u\udcff")])
-    past = journal.past("7")
+    journal.write_unscheduled_jobs([UnscheduledJob(1, "held", "r\udcff", "l\udcff", "u\udcff")])
+    past = journal.find_past_job("7")
     assert (past.user, past.label) == ("u\\udcff", "l\\udcff")
-    assert [event.detail for event in journal.events()] == ["d\\udcff"]
-    assert journal.asides() == [UnscheduledJob(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
+    assert [event.detail for event in journal.list_events()] == ["d\\udcff"]
+    assert journal.list_unscheduled_jobs() == [UnscheduledJob(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
 
 
 def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     first, second, third = (UnscheduledJob(id, "held", "by its owner") for id in (1, 2, 3))
-    journal.write_asides([first, second])
+    journal.write_unscheduled_jobs([first, second])
     with full_disk(journal):
         with pytest.raises(sqlite3.OperationalError):
-            journal.write_asides([second, third])
+            journal.write_unscheduled_jobs([second, third])
         with pytest.raises(sqlite3.OperationalError):
             journal.write_events(0.0, 1, [CycleEvent("odd", "")])
         journal.write_events(0.0, 1, [])
-    journal.write_asides([first])
-    assert journal.asides() == [first]
+    journal.write_unscheduled_jobs([first])
+    assert journal.list_unscheduled_jobs() == [first]
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as other:
         before = other.execute("pragma data_version").fetchone()
-        journal.write_asides([first])
+        journal.write_unscheduled_jobs([first])
         assert other.execute("pragma data_version").fetchone() == before, "an unchanged list is not written"
-    journal.write_asides([third])
-    assert journal.asides() == [third]
+    journal.write_unscheduled_jobs([third])
+    assert journal.list_unscheduled_jobs() == [third]
     again = Journal(tmp_path / "journal.sqlite")
-    again.write_asides([second])
-    assert again.asides() == [second], "what an earlier bridge wrote goes"
+    again.write_unscheduled_jobs([second])
+    assert again.list_unscheduled_jobs() == [second], "what an earlier bridge wrote goes"
 
 
 def test_a_segment_ends_when_its_rounds_take_a_sixteenth_of_the_bound(tmp_path):
@@ -450,7 +452,7 @@ def test_every_so_many_rounds_those_that_are_too_old_go(tmp_path, monkeypatch):
     for number in range(1, 10):
         write(journal, number, a_scene(now_s=number))
         change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = 1e9 - 43200 - 1 where round < 4")
-        kept.append(len(list(journal.numbers())))
+        kept.append(len(list(journal.iterate_round_numbers())))
     assert kept == [1, 2, 3, 1, 2, 3, 4, 5, 6]
 
 
@@ -460,10 +462,10 @@ def test_the_newest_segment_stays_however_small_the_bound(tmp_path, monkeypatch)
     for number in range(1, 6):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number)]))
     assert journal.prune(0.0) == 4
-    assert list(journal.numbers()) == [5]
+    assert list(journal.iterate_round_numbers()) == [5]
     assert journal.prune(0.0) == 0
     assert rows(tmp_path / "journal.sqlite", "select count(*) from clusters") == [(1,)]
-    assert journal.read(5).queue == (a_job(5),)
+    assert journal.read_round(5).queue == (a_job(5),)
 
 
 def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
@@ -472,17 +474,17 @@ def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
     write(journal, 2, a_scene(cluster=a_cluster(nodes=5)))
     journal.prune(0.0)
     assert rows(tmp_path / "journal.sqlite", "select count(*) from clusters") == [(1,)]
-    assert journal.read(2).cluster.size == 5
+    assert journal.read_round(2).cluster.size == 5
 
 
 def test_a_round_without_a_decision_is_listed_by_the_name_of_its_failure(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     report = CycleReport(3, "control", 1e9, policy_failure="decision_timeout")
-    report.snapshot = POLICY.build().estimated(a_scene(queue=[a_job(1)]))
+    report.snapshot = POLICY.build().add_estimates(a_scene(queue=[a_job(1)]))
     journal.write_round(report, POLICY)
-    (line,) = journal.lines()
+    (line,) = journal.list_rounds()
     assert (line.number, line.path, line.queued, line.running, line.starts) == (3, "decision_timeout", 1, 0, 0)
-    assert journal.read(3).queue == (a_job(1),)
+    assert journal.read_round(3).queue == (a_job(1),)
 
 
 @pytest.mark.parametrize(("age_s", "left"), [(43_199.75, [1, 2]), (43_200.0, [1, 2]), (43_200.25, [2])])
@@ -493,7 +495,7 @@ def test_a_round_is_kept_for_as_many_days_as_are_set_to_the_second(tmp_path, mon
         write(journal, number, a_scene(now_s=number))
     change(tmp_path / "journal.sqlite", "update rounds set at_unix_s = ? where round = 1", 1e9 - age_s)
     journal.prune(1e9)
-    assert list(journal.numbers()) == left
+    assert list(journal.iterate_round_numbers()) == left
 
 
 def test_a_journal_of_just_the_bound_keeps_all_its_rounds(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.store.json_deltas import JsonDeltaReader, JsonDeltaWriter, apply_delta, delta, text_of
+from cpsched_bridge.store.json_deltas import JsonDeltaReader, JsonDeltaWriter, apply_delta, compute_delta, encode_json
 from cpsched_bridge.store.round_records import as_plain_json
 from cpsched_sim.testing.example_counts import tries
 from tests.benchmarks.journal import World
@@ -31,7 +31,7 @@ def strictly(value):
 def test_a_series_of_any_values_is_read_back_as_it_was(series):
     writer, reader = JsonDeltaWriter(), JsonDeltaReader()
     for value in series:
-        reader.feed(writer.part(value))
+        reader.decode_next(writer.encode_next(value))
         assert reader.value == value
         assert strictly(reader.value).replace("1.0", "1") == strictly(value).replace("1.0", "1")
 
@@ -40,7 +40,7 @@ def test_a_series_of_any_values_is_read_back_as_it_was(series):
 @settings(max_examples=200, deadline=None)  # a quarter missed a fault that all notice
 def test_any_order_is_made_of_any_other(before, after):
     kept = list(before)
-    assert apply_delta(before, delta(before, after)) == list(after)
+    assert apply_delta(before, compute_delta(before, after)) == list(after)
     assert before == kept, "what is changed is a copy"
 
 
@@ -48,18 +48,18 @@ def test_any_order_is_made_of_any_other(before, after):
 def test_every_order_of_a_few_is_made_of_every_other(length):
     before = list(range(length))
     for after in map(list, permutations(before)):
-        assert apply_delta(before, delta(before, after)) == after
+        assert apply_delta(before, compute_delta(before, after)) == after
 
 
 def test_equal_values_cost_nothing():
-    assert delta({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert compute_delta({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
     assert apply_delta([1, 2], None) == [1, 2]
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([1, 2], [True, 2]), ({"a": 1}, {"a": True})])
 def test_a_number_is_no_truth(before, after):
-    assert strictly(apply_delta(before, delta(before, after))) == strictly(after)
-    assert strictly(apply_delta(after, delta(after, before))) == strictly(before)
+    assert strictly(apply_delta(before, compute_delta(before, after))) == strictly(after)
+    assert strictly(apply_delta(after, compute_delta(after, before))) == strictly(before)
 
 
 def test_an_order_in_which_few_jobs_move_costs_few_numbers():
@@ -68,45 +68,45 @@ def test_an_order_in_which_few_jobs_move_costs_few_numbers():
     after = list(before)
     for _ in range(10):
         after.insert(rng.randrange(2000), after.pop(rng.randrange(2000)))
-    change = delta(before, after)
+    change = compute_delta(before, after)
     assert apply_delta(before, change) == after
     assert len(change[1]) <= 10
-    assert len(text_of(change)) < 300
+    assert len(encode_json(change)) < 300
 
 
 def test_one_element_of_many_costs_one_element():
     free = [[16, 64000] for _ in range(500)]
-    assert delta(free, [*free[:7], [0, 1], *free[8:]]) == [2, [[7, [0, [0, 1]]]]]
+    assert compute_delta(free, [*free[:7], [0, 1], *free[8:]]) == [2, [[7, [0, [0, 1]]]]]
 
 
 def test_elements_are_written_one_by_one_where_less_than_half_of_them_changed():
     rows = [[n] for n in range(5)]
-    assert delta(rows, [[7], [8], *rows[2:]]) == [2, [[0, [0, [7]]], [1, [0, [8]]]]]
-    assert delta(rows[:4], [[7], [8], *rows[2:4]]) == [0, [[7], [8], [2], [3]]]
+    assert compute_delta(rows, [[7], [8], *rows[2:]]) == [2, [[0, [0, [7]]], [1, [0, [8]]]]]
+    assert compute_delta(rows[:4], [[7], [8], *rows[2:4]]) == [0, [[7], [8], [2], [3]]]
 
 
 def test_what_is_all_other_is_written_as_it_is():
-    assert delta([1, 2, 3], [4, 5, 6]) == [0, [4, 5, 6]]
+    assert compute_delta([1, 2, 3], [4, 5, 6]) == [0, [4, 5, 6]]
 
 
 def test_the_way_is_written_as_long_as_it_is_no_longer_than_the_list():
     """Taking out costs one number, putting in two."""
-    assert delta([1, 2, 3], [1, 2, 4]) == [3, [2], [[2, 4]]]
-    assert delta([1, 2, 3, 4], [1, 2, 5, 6]) == [0, [1, 2, 5, 6]]
+    assert compute_delta([1, 2, 3], [1, 2, 4]) == [3, [2], [[2, 4]]]
+    assert compute_delta([1, 2, 3, 4], [1, 2, 5, 6]) == [0, [1, 2, 5, 6]]
 
 
 @pytest.mark.parametrize("part", [b"", b"\xff" * 20])
 def test_a_damaged_part_is_a_value_error(part):
     reader = JsonDeltaReader()
     with pytest.raises(ValueError, match=r"."):
-        reader.feed(part)
+        reader.decode_next(part)
 
 
 def test_a_part_out_of_order_is_a_value_error():
     writer, reader = JsonDeltaWriter(), JsonDeltaReader()
-    writer.part({"a": {"b": list(range(100))}})
+    writer.encode_next({"a": {"b": list(range(100))}})
     with pytest.raises(ValueError, match=r"."):
-        reader.feed(writer.part({"a": {"b": list(range(1, 101))}}))
+        reader.decode_next(writer.encode_next({"a": {"b": list(range(1, 101))}}))
 
 
 def test_what_lookahead_remembers_is_written_down_as_what_changed():
@@ -116,9 +116,9 @@ def test_what_lookahead_remembers_is_written_down_as_what_changed():
         scene, ended = world.next_scene()
         for each in ended:
             policy.learn(each)
-        snapshot, memory = policy.estimated(scene), as_plain_json(policy.memory())
+        snapshot, memory = policy.add_estimates(scene), as_plain_json(policy.memory())
         if number >= 40:
-            changed += len(json.dumps(delta(before, memory)))
+            changed += len(json.dumps(compute_delta(before, memory)))
             whole += len(json.dumps(memory))
         before = memory
         world.start(policy.decide(snapshot).starts_by_job(snapshot))

@@ -18,9 +18,9 @@ def test_a_second_bridge_is_refused_and_told_who_runs(tmp_path):
 
 def test_a_pause_outlives_the_bridge_and_keeps_its_reason(tmp_path):
     PauseFile(tmp_path / "paused").pause("maintenance")
-    assert PauseFile(tmp_path / "paused").reason() == "maintenance"
+    assert PauseFile(tmp_path / "paused").read_reason() == "maintenance"
     assert PauseFile(tmp_path / "paused").resume()
-    assert PauseFile(tmp_path / "paused").reason() is None
+    assert PauseFile(tmp_path / "paused").read_reason() is None
     assert not PauseFile(tmp_path / "paused").resume()
 
 
@@ -34,7 +34,7 @@ def test_a_disk_without_room_takes_a_pause_without_its_reason_and_any_other_erro
     monkeypatch.setattr(process_files, "open", refuse, raising=False)
     if pauses:
         PauseFile(tmp_path / "paused").pause("maintenance")
-        assert PauseFile(tmp_path / "paused").reason() == "paused"
+        assert PauseFile(tmp_path / "paused").read_reason() == "paused"
     else:
         with pytest.raises(OSError, match="refused"):
             PauseFile(tmp_path / "paused").pause("maintenance")
@@ -42,4 +42,4 @@ def test_a_disk_without_room_takes_a_pause_without_its_reason_and_any_other_erro
 
 def test_a_pause_file_made_by_hand_pauses(tmp_path):
     (tmp_path / "paused").touch()
-    assert PauseFile(tmp_path / "paused").reason() == "paused"
+    assert PauseFile(tmp_path / "paused").read_reason() == "paused"

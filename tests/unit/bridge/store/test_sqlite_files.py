@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from cpsched_bridge.store import sqlite_files
-from cpsched_bridge.store.sqlite_files import connect, rows_of
+from cpsched_bridge.store.sqlite_files import connect, read_rows
 
 
 def a_copy(tmp_path, in_log):
@@ -39,12 +39,12 @@ def nobody_writes(monkeypatch):
 def test_a_file_whose_log_is_empty_is_read_where_nobody_can_write(tmp_path, request):
     copy = a_copy(tmp_path, in_log=False)
     request.getfixturevalue("nobody_writes")
-    assert rows_of(copy, "select a from t") == [(1,)]
+    assert read_rows(copy, "select a from t") == [(1,)]
 
 
 def test_what_is_in_the_log_alone_is_not_overlooked(tmp_path, request):
     copy = a_copy(tmp_path, in_log=True)
-    assert rows_of(copy, "select a from t") == [(1,), (2,)]
+    assert read_rows(copy, "select a from t") == [(1,), (2,)]
     request.getfixturevalue("nobody_writes")
     with pytest.raises(sqlite3.OperationalError, match="cannot be opened"):
-        rows_of(copy, "select a from t")
+        read_rows(copy, "select a from t")

@@ -16,7 +16,7 @@ from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store import state_paths
-from cpsched_bridge.store.heartbeat import touch
+from cpsched_bridge.store.heartbeat import touch_file
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
@@ -40,13 +40,13 @@ def somebody_else(folder: Path) -> Iterator[None]:
 
 def test_a_directory_that_is_not_there_may_be_a_mistyped_path(tmp_path):
     with pytest.raises(SettingsError, match="does not exist: the path is mistyped, or the folder was deleted"):
-        state_paths.require_used(Settings(state_dir=tmp_path / "mistyped"))
+        state_paths.require_used_state_dir(Settings(state_dir=tmp_path / "mistyped"))
 
 
 def test_a_file_is_no_state_directory(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="Not a directory"):
-        state_paths.require_used(Settings(state_dir=tmp_path / "file"))
+        state_paths.require_used_state_dir(Settings(state_dir=tmp_path / "file"))
 
 
 def test_a_directory_without_a_file_of_a_bridge_is_one_where_none_has_run_or_that_was_emptied(tmp_path):
@@ -54,14 +54,14 @@ def test_a_directory_without_a_file_of_a_bridge_is_one_where_none_has_run_or_tha
     with pytest.raises(
         SettingsError, match="contains no file of a bridge: no bridge ran there, or the folder was emptied"
     ):
-        state_paths.require_used(Settings(state_dir=tmp_path))
+        state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
 
 
 def test_a_directory_that_one_may_not_look_into_is_called_that(tmp_path):
     settings = Settings(state_dir=tmp_path)
-    touch(settings.heartbeat_path)
+    touch_file(settings.heartbeat_path)
     with somebody_else(tmp_path), pytest.raises(SettingsError) as error:
-        state_paths.require_used(settings)
+        state_paths.require_used_state_dir(settings)
     assert f"state_dir={tmp_path}: is not readable for " in str(error.value)
     assert ": it belongs to " in str(error.value)
 
@@ -69,20 +69,20 @@ def test_a_directory_that_one_may_not_look_into_is_called_that(tmp_path):
 @pytest.mark.parametrize("name", ["ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id"])
 def test_any_file_of_a_bridge_is_a_sign_that_one_has_run(tmp_path, name):
     (tmp_path / name).touch()
-    state_paths.require_used(Settings(state_dir=tmp_path))
+    state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
 
 
 def test_a_heartbeat_elsewhere_is_a_sign_of_a_bridge_whose_directory_was_emptied(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     settings = Settings(state_dir=state, heartbeat=tmp_path / "heartbeat")
-    touch(settings.heartbeat_path)
-    state_paths.require_used(settings)
+    touch_file(settings.heartbeat_path)
+    state_paths.require_used_state_dir(settings)
 
 
 def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_has_run(tmp_path, capsys):
     settings = Settings(state_dir=tmp_path)
-    touch(settings.heartbeat_path)
+    touch_file(settings.heartbeat_path)
     assert not terminal_views.print_status(settings)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
@@ -90,7 +90,7 @@ def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_
         assert f"{name}: does not exist, though a bridge has run there; a running one creates it again" in said
     with (
         pytest.raises(CorruptFile, match="does not exist, though"),
-        state_paths.opened_ledger(settings, read_only=True),
+        state_paths.open_ledger(settings, read_only=True),
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["heartbeat"]
@@ -101,15 +101,15 @@ def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next
     cluster.submit(a_job(1), a_job(2), a_job(3))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
-    entries = bridge.ledger.entries()
+    entries = bridge.ledger.list_entries()
     for path in tmp_path.iterdir():
         path.unlink()
     assert bridge.cycle().result == "ok"
-    with state_paths.opened_ledger(bridge.settings, read_only=True) as ledger:
-        assert [entry.job_id for entry in ledger.entries()] == [entry.job_id for entry in entries]
-    with state_paths.opened_journal(bridge.settings) as journal:
+    with state_paths.open_ledger(bridge.settings, read_only=True) as ledger:
+        assert [entry.job_id for entry in ledger.list_entries()] == [entry.job_id for entry in entries]
+    with state_paths.open_journal(bridge.settings) as journal:
         assert journal.last_round == 2
-        told = {event.kind: event.detail for event in journal.events()}
+        told = {event.kind: event.detail for event in journal.list_events()}
     assert told["ledger_gone"].endswith("ledger.sqlite: it was deleted, 3 jobs written again from memory")
     assert told["journal_gone"].endswith("journal.sqlite: it was deleted; started a new file")
     assert bridge.cycle().happenings == [], "reported once"
@@ -126,8 +126,8 @@ def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_i
     assert [bridge.cycle().result for _ in range(3)] == ["storage_error"] * 3
     state.mkdir()
     assert bridge.cycle().result == "ok"
-    with state_paths.opened_ledger(bridge.settings, read_only=True) as ledger:
-        assert {entry.job_id for entry in ledger.entries()} == {1, 2}
+    with state_paths.open_ledger(bridge.settings, read_only=True) as ledger:
+        assert {entry.job_id for entry in ledger.list_entries()} == {1, 2}
 
 
 @pytest.mark.parametrize(("owner", "words"), [(0, ""), (1, "; the file belongs to uid {}, this is uid {}")])
@@ -142,7 +142,7 @@ def test_only_a_file_of_somebody_else_is_called_that_where_it_may_not_be_written
     monkeypatch.setattr(ledgers, "connect", refuse)
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: uid + owner)
-    with pytest.raises(CorruptFile) as told, state_paths.opened_ledger(Settings(state_dir=tmp_path)):
+    with pytest.raises(CorruptFile) as told, state_paths.open_ledger(Settings(state_dir=tmp_path)):
         pass
     assert str(told.value).endswith("readonly database" + words.format(uid, uid + owner))
 
@@ -152,7 +152,7 @@ def test_nobody_else_reads_what_a_bridge_writes_whatever_the_umask(tmp_path, uma
     before = os.umask(umask)
     try:
         settings = Settings(state_dir=tmp_path / "var" / "state")
-        lock = state_paths.lock(settings)
+        lock = state_paths.acquire_instance_lock(settings)
         cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
         cluster.submit(a_job(1), a_job(2))
         bridge = a_bridge(settings.state_dir, cluster)

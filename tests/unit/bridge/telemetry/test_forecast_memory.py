@@ -24,7 +24,7 @@ from tests.fuzz.stored import a_memory
 def again(kept, now_s=30_000):
     """An outlook that began with what was kept."""
     outlook = StartForecaster()
-    outlook.recall(forecast_memory.memory_from_json(json.loads(json.dumps(kept))))
+    outlook.restore_memory(forecast_memory.memory_from_json(json.loads(json.dumps(kept))))
     outlook(a_report(now_s))
     return outlook
 
@@ -69,8 +69,8 @@ def test_a_job_that_started_and_ended_while_no_bridge_ran_is_judged():
     assert 50 in told(outlook)
     outlook(a_report(31_200, EndedJob(a_job(50, walltime_s=600, user="ada"), 31_000, 31_100)))
     assert 50 not in told(outlook)
-    assert sum(outlook.taken_outcomes().values()) == 1
-    assert sum(outlook.taken_outcomes().values()) == 0
+    assert sum(outlook.take_outcomes().values()) == 1
+    assert sum(outlook.take_outcomes().values()) == 0
 
 
 @pytest.mark.parametrize(("now_s", "kept"), [(30_000 - 3601, 0), (30_000 - 3600, 40)])
@@ -80,7 +80,7 @@ def test_the_memory_of_another_clock_does_not_count(now_s, kept):
 
 def test_nothing_is_written_before_the_cluster_was_read(tmp_path):
     path = tmp_path / "outlook"
-    forecast_state.write(path, a_memory())
+    forecast_state.write_forecast_state(path, a_memory())
     before, outlook = path.read_bytes(), StartForecaster()
     bootstrap.load_forecast_state(outlook, path)
     bootstrap.save_forecast_state(outlook, path)
@@ -92,7 +92,7 @@ def test_the_file_does_not_grow_without_bound():
     outlook, kept = StartForecaster(), a_memory()
     jobs = (a_job(id, walltime_s=600, user="u" * 500) for id in range(forecast_memory.MOST_ENDS + 500))
     outlook(a_report(0, *(EndedJob(job, job.id, job.id + 10) for job in jobs)))
-    kept = outlook.kept()
+    kept = outlook.export_memory()
     assert len(kept["ends"]) == forecast_memory.MOST_ENDS
     assert max(len(row[1]) for row in kept["ends"]) == 256
     assert again(kept, 0).kept() == kept
@@ -101,10 +101,10 @@ def test_the_file_does_not_grow_without_bound():
 def test_a_week_is_counted_by_the_hour():
     week = WeeklyIntervalCoverage()
     for hour in range(3 * WEEK_H):
-        week.note(hour % len(HORIZONS), "late", 3600 * hour)
+        week.add_outcome(hour % len(HORIZONS), "late", 3600 * hour)
     assert len(week.hours) == WEEK_H + 1
-    assert sum(week.counts(3600 * (3 * WEEK_H - 1)).values()) == WEEK_H
-    assert sum(week.counts(3600 * (3 * WEEK_H + 9)).values()) == WEEK_H - 10
+    assert sum(week.count_outcomes(3600 * (3 * WEEK_H - 1)).values()) == WEEK_H
+    assert sum(week.count_outcomes(3600 * (3 * WEEK_H + 9)).values()) == WEEK_H - 10
     assert len(HORIZONS) == len(HORIZONS_S) + 1
 
 
@@ -131,9 +131,9 @@ def harmless(chance, kept):
     except CorruptFileContent:
         return True
     outlook = StartForecaster()
-    outlook.recall(found)
+    outlook.restore_memory(found)
     outlook(a_report(30_000))
-    return forecast_memory.memory_from_json(json.loads(json.dumps(outlook.kept()))) is not None
+    return forecast_memory.memory_from_json(json.loads(json.dumps(outlook.export_memory()))) is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(1000), b"[" * 100_000])
@@ -143,7 +143,10 @@ def test_a_file_that_is_none_is_told_of_and_replaced(tmp_path, content, capsys):
     bootstrap.load_forecast_state(outlook, path)
     outlook(a_report(5))
     bootstrap.save_forecast_state(outlook, path)
-    assert (forecast_state.read(path)["clock_s"], forecast_state.read(path)["ends"]) == (5, [])
+    assert (forecast_state.read_forecast_state(path)["clock_s"], forecast_state.read_forecast_state(path)["ends"]) == (
+        5,
+        [],
+    )
 
 
 def test_what_is_in_the_place_of_a_file_ends_nothing(tmp_path):
@@ -158,11 +161,11 @@ def test_what_is_in_the_place_of_a_file_ends_nothing(tmp_path):
 
 def test_a_file_that_unpacks_to_more_than_was_written_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "outlook"
-    forecast_state.write(path, [0] * 10_000)
+    forecast_state.write_forecast_state(path, [0] * 10_000)
     monkeypatch.setattr(forecast_state, "MOST_UNPACKED", 10_000)
     with pytest.raises(CorruptFileContent, match="does not end"):
-        forecast_state.read(path)
+        forecast_state.read_forecast_state(path)
     monkeypatch.setattr(forecast_state, "MOST_BYTES", 50)
     with pytest.raises(CorruptFileContent, match="longer than"):
-        forecast_state.read(path)
+        forecast_state.read_forecast_state(path)
     assert INTERVAL_OUTCOMES[0] == "held"

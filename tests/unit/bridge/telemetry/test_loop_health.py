@@ -18,15 +18,15 @@ def test_a_loop_is_alive_as_long_as_its_rests_and_its_decisions_may_last(interva
     cycle = CycleSettings(interval_s=interval_s, max_backoff_s=max_backoff_s, decide_timeout_s=10)
     health = LoopHealth(cycle, lambda: now_s[0])
     now_s[0] += longest_s
-    assert health.stalled() == []
+    assert health.list_stall_reasons() == []
     now_s[0] += 1
-    assert health.stalled() == [f"no cycle ended for {longest_s + 1} s; the limit is {longest_s} s"]
+    assert health.list_stall_reasons() == [f"no cycle ended for {longest_s + 1} s; the limit is {longest_s} s"]
     health(CycleReport(1, "control", 0.0))
-    assert health.stalled() == []
+    assert health.list_stall_reasons() == []
 
 
 def test_a_failed_cycle_is_explained_by_what_failed_it_alone():
     health = LoopHealth(CycleSettings())
     happened = [CycleEvent("start_failed", "job 7 did not start"), CycleEvent("backend_timeout", "no answer")]
     health(CycleReport(5, "control", 0.0, result="backend_timeout", happenings=happened))
-    assert health.not_ready() == ["round 5 failed: backend_timeout", "no answer"]
+    assert health.list_unready_reasons() == ["round 5 failed: backend_timeout", "no answer"]

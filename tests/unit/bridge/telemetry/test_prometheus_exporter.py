@@ -15,7 +15,13 @@ from cpsched_bridge.telemetry.cycle_follower import (
     RunTimeOutcome,
     StartTimeOutcome,
 )
-from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS, PARTITIONS, MetricFamily, former_rows
+from cpsched_bridge.telemetry.metric_families import (
+    FORMER_NAMES,
+    METRICS,
+    PARTITIONS,
+    MetricFamily,
+    list_former_families,
+)
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job
@@ -29,7 +35,7 @@ def watch():
 
 def scrape(exporter):
     """(name, labels) -> value."""
-    families = list(text_string_to_metric_families(exporter.text().decode()))
+    families = list(text_string_to_metric_families(exporter.render_metrics().decode()))
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
@@ -105,9 +111,9 @@ def test_there_are_never_more_than_540_series(partitions):
     series = scrape(full(partitions))
     own = [name for name, _ in series if name.startswith("cpsched_")]
     assert len(series) <= 540  # 500, and those under former names
-    assert len(own) <= sum(metric.series_at_most for metric in (*METRICS, *former_rows()))
+    assert len(own) <= sum(metric.max_series for metric in (*METRICS, *list_former_families()))
     if partitions > PARTITIONS:
-        assert len(own) == sum(metric.series_at_most for metric in (*METRICS, *former_rows()))
+        assert len(own) == sum(metric.max_series for metric in (*METRICS, *list_former_families()))
 
 
 def a_gauge(merged):

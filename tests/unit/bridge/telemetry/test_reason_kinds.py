@@ -7,7 +7,14 @@ from cpsched.model.reason import ARGUMENTS
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.ports import Hold, Holder, PendingJob
-from cpsched_bridge.telemetry.reason_kinds import KINDS, OTHER, general, kind_of, text_of, unscheduled_kind
+from cpsched_bridge.telemetry.reason_kinds import (
+    KINDS,
+    OTHER,
+    classify_reason,
+    classify_unscheduled,
+    format_reason,
+    redact_reason,
+)
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -20,13 +27,13 @@ def crowded():
     return a_snapshot(cluster, [*wide, a_job(3, per_unit=9), *small], running, now_s=10)
 
 
-@pytest.mark.parametrize("name", [listing.name for listing in DISPATCHERS.all()])
+@pytest.mark.parametrize("name", [listing.name for listing in DISPATCHERS.iterate_registrations()])
 def test_no_reason_of_a_listed_dispatcher_is_free_text(name):
     options = {"limit_s": 0.02} if "limit_s" in setting_names(DISPATCHERS.find(name)) else {}
     decision = PolicySpec.of(name, options=options).build(lambda *_: None).decide(crowded(), "plan")
     assert decision.waits
-    assert {wait.reason for wait in decision.waits.values() if kind_of(wait.reason) == OTHER} == set()
-    assert kind_of(decision.waits[3].reason) == "never"
+    assert {wait.reason for wait in decision.waits.values() if classify_reason(wait.reason) == OTHER} == set()
+    assert classify_reason(decision.waits[3].reason) == "never"
 
 
 @pytest.mark.parametrize(
@@ -45,15 +52,15 @@ def test_no_reason_of_a_listed_dispatcher_is_free_text(name):
 )
 def test_a_reason_has_a_kind_and_a_text(code, arguments, distinct, kind, text):
     reason = PendingReason(code, arguments)
-    assert (kind_of(reason), text_of(reason, distinct)) == (kind, text)
+    assert (classify_reason(reason), format_reason(reason, distinct)) == (kind, text)
 
 
 def test_every_code_has_a_kind_and_a_text():
     for code in PendingCode:
         reason = PendingReason(code, tuple(kind(8) for kind in ARGUMENTS.get(code, ())))
-        assert kind_of(reason) in KINDS
-        assert text_of(reason, True)
-        assert text_of(general(reason), True)
+        assert classify_reason(reason) in KINDS
+        assert format_reason(reason, True)
+        assert format_reason(redact_reason(reason), True)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +81,14 @@ def test_every_code_has_a_kind_and_a_text():
 )  # fmt: skip
 def test_what_may_name_other_users_can_be_left_out(code, arguments, text, in_general):
     reason = PendingReason(code, arguments)
-    assert (text_of(reason), text_of(general(reason))) == (text, in_general)
+    assert (format_reason(reason), format_reason(redact_reason(reason))) == (text, in_general)
 
 
 def test_jobs_that_are_not_decided_on():
     depends = a_job(1, ineligible="Dependency")
-    assert unscheduled_kind(PendingJob(depends, Hold.USER)) == "held_by_owner"
-    assert unscheduled_kind(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR)) == "set_aside"
-    assert unscheduled_kind(PendingJob(depends, Hold.USER, holder=Holder.CLUSTER)) == "ineligible"
-    assert unscheduled_kind(PendingJob(depends, Hold.PLUGIN)) == "ineligible"
-    assert unscheduled_kind(PendingJob(a_job(1), Hold.ADMIN)) == "set_aside"
+    assert classify_unscheduled(PendingJob(depends, Hold.USER)) == "held_by_owner"
+    assert classify_unscheduled(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR)) == "set_aside"
+    assert classify_unscheduled(PendingJob(depends, Hold.USER, holder=Holder.CLUSTER)) == "ineligible"
+    assert classify_unscheduled(PendingJob(depends, Hold.PLUGIN)) == "ineligible"
+    assert classify_unscheduled(PendingJob(a_job(1), Hold.ADMIN)) == "set_aside"
     assert {"held_by_owner", "ineligible", "set_aside"} <= set(KINDS)

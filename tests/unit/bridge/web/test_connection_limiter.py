@@ -16,7 +16,7 @@ class Guest:
     """A client that the gate let in."""
 
     def __init__(self, gate, accepted, number):
-        self.gate, self.socket, self.use, self.polite = gate, accepted, (False, float(number)), True
+        self.gate, self.socket, self.activity, self.polite = gate, accepted, (False, float(number)), True
 
     def close_idle(self):
         if self.polite:
@@ -24,7 +24,7 @@ class Guest:
 
     def leave(self):
         self.socket.close()
-        self.gate.gone(self)
+        self.gate.on_disconnect(self)
 
 
 class House:
@@ -38,7 +38,7 @@ class House:
 
     def _let_in(self, accepted):
         self.guests.append(Guest(self.gate, accepted, len(self.guests)))
-        self.gate.came(self.guests[-1])
+        self.gate.on_connect(self.guests[-1])
         self.most_open = max(self.most_open, len(self.gate.clients))
 
     async def come(self, number):

@@ -9,7 +9,7 @@ from cpsched.model import Effort, NodeSetPart, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.web.explain import PageLink, behind_its_array, explain, view_of_round
+from cpsched_bridge.web.explain import PageLink, explain, explain_hidden_task, view_from_round
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside
@@ -108,7 +108,7 @@ def a_record(**given):
 
 
 def test_a_recorded_round_is_explained_in_the_same_sentences():
-    view = view_of_round(a_record())
+    view = view_from_round(a_record())
     assert sentences(view, "1")[1] == "It would start now on n1."
     assert sentences(view, "2")[1:5] == [
         "Why it waits: no node has enough free.",
@@ -120,17 +120,17 @@ def test_a_recorded_round_is_explained_in_the_same_sentences():
 
 
 def test_a_round_without_reasons_says_so():
-    view = view_of_round(a_record(waits={}, starts={}))
+    view = view_from_round(a_record(waits={}, starts={}))
     assert sentences(view, "1")[1] == "Why it waits: its dispatcher gives no reason."
 
 
 def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
     past = JournalJobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
-    view = view_of_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
+    view = view_from_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
     assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
     assert sentences(view, "8")[0].startswith("It is left to the cluster's own scheduler")
-    assert explain(view_of_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
+    assert explain(view_from_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
 
 
 def test_a_job_that_has_ended_and_one_that_nobody_knows():
@@ -186,7 +186,7 @@ def test_a_job_that_is_not_decided_on_says_why(kind, words):
     [("7_700", 500, True), ("7_499", 500, False), ("7_700", 499, False), ("8_700", 500, False), ("700", 500, False)],
 )
 def test_a_task_behind_the_first_ones_of_its_array_is_told_so(asked, shown, known):
-    words = behind_its_array(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
+    words = explain_hidden_task(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
     expected = "It may follow the first 500 pending tasks of array 7: further tasks appear as these start."
     assert words == (expected if known else "")
 

@@ -29,7 +29,7 @@ def watch():
 
 @contextmanager
 def serving(watch):
-    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     try:
         yield endpoint
     finally:
@@ -104,7 +104,7 @@ def test_a_loop_that_stalls_is_not_healthy(endpoint, watch, bridge_at):
 
 def test_metrics_can_be_off():
     endpoint = HttpServer(
-        StatusApplication(Settings.model_validate({"metrics": {"enabled": False}})).app(), "127.0.0.1", 0
+        StatusApplication(Settings.model_validate({"metrics": {"enabled": False}})).build_app(), "127.0.0.1", 0
     )
     try:
         assert get(endpoint, "metrics")[0] == 404
@@ -187,7 +187,7 @@ def test_requests_that_are_none_are_told_once(watch, monkeypatch):
 
 
 def test_it_ends_although_clients_keep_their_connections(watch):
-    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     clients = [socket.create_connection(address(endpoint), timeout=ENOUGH_S) for _ in range(20)]
     closing = threading.Thread(target=endpoint.close, daemon=True)
     closing.start()
@@ -242,7 +242,7 @@ def test_a_request_names_one_host_and_a_path(endpoint, asked):
 
 def test_a_proxys_name_is_answered():
     settings = Settings.model_validate({"page": {"hosts": ["Cluster.Example"]}})
-    endpoint = HttpServer(StatusApplication(settings).app(), "127.0.0.1", 0)
+    endpoint = HttpServer(StatusApplication(settings).build_app(), "127.0.0.1", 0)
     try:
         said = answer_to(endpoint, b"GET / HTTP/1.1\r\nHost: Cluster.example:443\r\n\r\n")
         assert said.startswith("HTTP/1.1 200 ")
@@ -275,7 +275,7 @@ def test_an_address_of_any_length_is_answered_shortly(endpoint, size):
 
 def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
     """At its address, at a job's, and in the JSON."""
-    watch.begins("compiles kernels: 3 of 23 <kernels> are ready")
+    watch.on_startup_step("compiles kernels: 3 of 23 <kernels> are ready")
     for path in ("", "jobs/7"):
         status, _, text = get(endpoint, path)
         assert status == 200

@@ -39,7 +39,7 @@ def test_waits_are_learned_by_queue_unless_they_are_given():
     for dispatcher in (learning, given):
         dispatcher.learn(ended("a", 10))
         dispatcher.learn(ended("a", 30))
-    assert (learning.expected_waits.of("a"), given.expected_waits.of("a")) == (20, 7)
+    assert (learning.expected_waits.expected_wait_s("a"), given.expected_waits.expected_wait_s("a")) == (20, 7)
 
 
 def test_what_was_learned_is_told_and_taken_back():
@@ -47,12 +47,12 @@ def test_what_was_learned_is_told_and_taken_back():
     first.learn(ended("a", 10))
     first.learn(ended("b", 50))
     second.recall(first.memory())
-    assert [second.expected_waits.of(queue) for queue in ("a", "b", "unknown")] == [10, 50, 30]
+    assert [second.expected_waits.expected_wait_s(queue) for queue in ("a", "b", "unknown")] == [10, 50, 30]
 
 
 def test_before_anything_is_known_a_wait_of_one_second_is_expected():
-    assert ExpectedQueueWaits().of("a") == 1
-    assert ExpectedQueueWaits({"a": 0.5}).of("a") == 1
+    assert ExpectedQueueWaits().expected_wait_s("a") == 1
+    assert ExpectedQueueWaits({"a": 0.5}).expected_wait_s("a") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.builders import a_job
 def told(calibration, middle_s, now_s=0, **facts):
     """The interval of one job, all of whose drawn starts are the same."""
     drawn_s = np.full((5, 1), middle_s, np.int64)
-    (found,) = calibration.intervals(now_s, [a_job(1, **facts)], [middle_s], drawn_s)
+    (found,) = calibration.predict_intervals(now_s, [a_job(1, **facts)], [middle_s], drawn_s)
     return found
 
 
@@ -85,7 +85,7 @@ def test_ends_do_not_change_places_where_one_side_alone_fails(wait_s):
 
 
 def test_no_jobs_have_no_intervals():
-    assert IntervalCalibrator().intervals(0, [], [], np.zeros((5, 0), np.int64)) == []
+    assert IntervalCalibrator().predict_intervals(0, [], [], np.zeros((5, 0), np.int64)) == []
 
 
 def test_many_intervals_at_once_are_what_each_is_alone():
@@ -94,9 +94,9 @@ def test_many_intervals_at_once_are_what_each_is_alone():
     jobs = [a_job(id, walltime_s=int(rng.integers(60, 90_000))) for id in range(300)]
     drawn_s = rng.integers(0, 200_000, (15, 300))
     plan_s = drawn_s[0].tolist()
-    found = calibration.intervals(0, jobs, plan_s, drawn_s)
+    found = calibration.predict_intervals(0, jobs, plan_s, drawn_s)
     alone = [
-        calibration.intervals(0, [job], [plan_s[at]], drawn_s[:, [at]])[0] for at, job in enumerate(jobs)
+        calibration.predict_intervals(0, [job], [plan_s[at]], drawn_s[:, [at]])[0] for at, job in enumerate(jobs)
     ]  # fmt: skip
     assert found == alone
     assert len({each.to_s for each in found}) > 200
@@ -121,19 +121,25 @@ def test_what_one_start_teaches_as_a_whole():
         interval = told(calibration, 3600)
         assert (interval.issued_at_s, interval.median_s, interval.horizon) == (0, 3600, 1)
         calibration.record_outcome(interval, start_s)
-        assert calibration.below == pytest.approx([0.1, below, 0.1, 0.1, 0.1])
-        assert calibration.above == pytest.approx([0.9, above, 0.9, 0.9, 0.9])
-        ((features, ratio),) = calibration.known
+        assert calibration.lower_quantiles == pytest.approx([0.1, below, 0.1, 0.1, 0.1])
+        assert calibration.upper_quantiles == pytest.approx([0.9, above, 0.9, 0.9, 0.9])
+        ((features, ratio),) = calibration.past_errors
         assert (features, ratio) == (interval.features, pytest.approx(np.log((start_s + 60) / 3660)))
-        again = IntervalCalibrator.remembering(calibration.known, calibration.below, calibration.above)
-        assert (again.known, again.below, again.above) == (calibration.known, calibration.below, calibration.above)
+        again = IntervalCalibrator.from_memory(
+            calibration.past_errors, calibration.lower_quantiles, calibration.upper_quantiles
+        )
+        assert (again.past_errors, again.lower_quantiles, again.upper_quantiles) == (
+            calibration.past_errors,
+            calibration.lower_quantiles,
+            calibration.upper_quantiles,
+        )
 
 
 def test_features_of_an_interval_as_a_whole():
     """Middle wait, spread, area, walltime, time in the queue, and planned wait: logarithms, waits a minute longer."""
     drawn_s = np.array([[1100], [1200], [1300], [1400], [1500]])
     job = a_job(1, 3, 2, 500, 400)
-    (found,) = IntervalCalibrator().intervals(1000, [job], [1250], drawn_s)
+    (found,) = IntervalCalibrator().predict_intervals(1000, [job], [1250], drawn_s)
     assert np.exp(found.features) == pytest.approx([360, 520 / 200, 3000, 500, 660, 310])
 
 
@@ -151,6 +157,6 @@ def test_horizons_end_with_their_last_second(wait_s, horizon):
      ([-0.21] * 5, [0.9] * 5, "below"), ([0.1] * 5, [0.49] * 5, "above"), ([0.1] * 5, [1.21] * 5, "above")],
 )  # fmt: skip
 def test_quantiles_that_none_can_have_are_refused(below, above, field):
-    assert IntervalCalibrator.remembering([], [-0.2, 0.5] + [0.1] * 3, [0.5, 1.2] + [0.9] * 3).known == []
+    assert IntervalCalibrator.from_memory([], [-0.2, 0.5] + [0.1] * 3, [0.5, 1.2] + [0.9] * 3).past_errors == []
     with pytest.raises(InvalidValue, match=field):
-        IntervalCalibrator.remembering([], below, above)
+        IntervalCalibrator.from_memory([], below, above)

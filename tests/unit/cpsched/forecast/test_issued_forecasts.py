@@ -5,7 +5,9 @@ from tests.builders import a_job
 
 
 def an_interval(now_s=0, middle_s=3600):
-    (found,) = IntervalCalibrator().intervals(now_s, [a_job(1)], [middle_s], np.full((5, 1), middle_s, np.int64))
+    (found,) = IntervalCalibrator().predict_intervals(
+        now_s, [a_job(1)], [middle_s], np.full((5, 1), middle_s, np.int64)
+    )
     return found
 
 
@@ -21,8 +23,8 @@ def test_a_job_is_told_at_once_and_everybody_once_an_hour():
     assert tell(telling, 200, [1, 2, 3]) == [3]
     assert tell(telling, 100 + ISSUE_INTERVAL_S - 1, [3, 1]) == []
     assert tell(telling, 100 + ISSUE_INTERVAL_S, [3, 1]) == [3, 1]
-    assert [each.issued_at_s for each in telling.started(1)] == [100, 100 + ISSUE_INTERVAL_S]
-    assert telling.started(1) == []
+    assert [each.issued_at_s for each in telling.take_forecasts(1)] == [100, 100 + ISSUE_INTERVAL_S]
+    assert telling.take_forecasts(1) == []
 
 
 def test_an_hour_in_which_nobody_waited_is_not_begun():
@@ -42,4 +44,4 @@ def test_of_too_many_jobs_the_oldest_are_forgotten():
 def test_what_becomes_of_an_interval():
     interval = an_interval()
     starts = (interval.from_s - 1, interval.from_s, interval.to_s, interval.to_s + 1)
-    assert [interval.outcome(at_s) for at_s in starts] == ["early", "held", "held", "late"]
+    assert [interval.classify_outcome(at_s) for at_s in starts] == ["early", "held", "held", "late"]

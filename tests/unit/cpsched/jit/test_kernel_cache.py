@@ -317,12 +317,12 @@ def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monk
     monkeypatch.setattr(compile_progress, "_watcher", lambda *step: told.append(step))
     functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
     with compile_progress.CompileProgress("found", functions):
-        compile_progress.function_done(functions[1])
+        compile_progress.on_function_compiled(functions[1])
     assert told == []
     with compile_progress.CompileProgress("made", functions) as _, compile_progress.CompileProgress("other", functions):
         compile_progress._under_way[0].begin()  # noqa: SLF001
-        compile_progress.function_done(functions[1])
-        compile_progress.function_done(functions[1])
+        compile_progress.on_function_compiled(functions[1])
+        compile_progress.on_function_compiled(functions[1])
     assert told == [("made", 0, 2), ("made", 1, 2), ("made", 2, 2)]
 
 

@@ -60,7 +60,7 @@ def test_the_price_of_a_second_by_area_orders_as_numpys_stable_sort_does(seed, m
     found.head, found.shared = 60, SimpleNamespace()
     arranged = []
     monkeypatch.setattr(order_search, "build_order", lambda site, found, order: arranged.append(order.tolist()))
-    order_search.candidate(site, found, order_search.SMITH)
+    order_search.load_candidate_order(site, found, order_search.SMITH)
     area = np.maximum(1, site.jobs.units * site.jobs.per_unit[:, 0])
     key = -found.queued.weight / (area * np.maximum(found.queued.expected, 1.0))
     assert arranged == [np.argsort(key, kind="stable").tolist()]

@@ -45,7 +45,7 @@ def test_no_plan_lies_in_the_past():
     cluster = a_cluster(nodes=1, cores=1)
     running = (a_running(a_job(9, walltime_s=50), ((0, 1),)),)
     policy = Policy(WalltimePredictor(), EasyDispatcher())
-    snapshot = policy.estimated(ClusterState(100, cluster, cluster.capacity * 0, (a_job(1),), running))
+    snapshot = policy.add_estimates(ClusterState(100, cluster, cluster.capacity * 0, (a_job(1),), running))
     assert policy.decide(snapshot).plan_by_job(snapshot) == {1: 101}
 
 
@@ -53,7 +53,7 @@ def broken(snapshot, **changes):
     columns = {name: getattr(snapshot.table, name).copy() for name in ("estimate_s", "end_s")}
     for name in set(changes) & set(columns):
         columns[name][:] = changes.pop(name)
-    table = snapshot.table.seen_as(columns)
+    table = snapshot.table.view_with(columns)
     return dataclasses.replace(snapshot, table=table, **changes)
 
 
@@ -90,7 +90,7 @@ def test_a_snapshot_knows_the_estimate_of_each_of_its_jobs():
 def test_a_scene_stays_as_it_is_when_it_is_estimated():
     cluster = a_cluster()
     scene = ClusterState(0, cluster, cluster.capacity, (a_job(1), a_job(2, ineligible="dependency")))
-    snapshot = Policy(WalltimePredictor(), EasyDispatcher()).estimated(scene)
+    snapshot = Policy(WalltimePredictor(), EasyDispatcher()).add_estimates(scene)
     assert [job.id for job in scene.queue] == [1, 2]
     assert [job.id for job in snapshot.queued_jobs()] == [1]
     assert scene.free is cluster.capacity

@@ -4,7 +4,7 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue, PolicyError
 from cpsched.model import EndedJob, JobTable
-from cpsched.predictors.base import Predictor, fill_estimates, whole_seconds
+from cpsched.predictors.base import Predictor, fill_estimates, to_whole_seconds
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.profile import ProfilePredictor
 from cpsched.predictors.walltime import WalltimePredictor
@@ -108,13 +108,13 @@ def test_an_estimate_that_is_none_makes_the_walltimes_stand(kind, answer):
     ("answer", "seconds"), [(1, 1), (1.9, 1), (np.int64(7), 7), (np.float32(7.5), 7), (2**53 - 1, 2**53 - 1)]
 )
 def test_numbers_become_whole_seconds(answer, seconds):
-    assert whole_seconds(answer) == seconds
+    assert to_whole_seconds(answer) == seconds
 
 
 @pytest.mark.parametrize("answer", [0, 0.9, -1, 2**53, float("nan"), float("inf"), None, "7", [7]])
 def test_what_is_no_duration_is_refused(answer):
     with pytest.raises(InvalidValue, match="estimate_s"):
-        whole_seconds(answer)
+        to_whole_seconds(answer)
 
 
 class Learning:

@@ -20,7 +20,7 @@ ROWS = (
 
 def test_a_user_of_several_accounts_who_names_none_is_in_the_first_that_lists_the_user():
     accounts = AssociationTree(ROWS)
-    assert [accounts.account_of(user) for user in ("ada", "bob", "eve")] == ["lab", "office", ""]
+    assert [accounts.default_account(user) for user in ("ada", "bob", "eve")] == ["lab", "office", ""]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_association_for_a_partition_comes_before_the_users_own(account, use
 
 def test_an_account_knows_what_it_is_below_and_users_are_no_accounts():
     accounts = AssociationTree(ROWS)
-    assert accounts.above == {"root": "", "lab": "root", "office": "root"}
+    assert accounts.parent_by_account == {"root": "", "lab": "root", "office": "root"}
     assert accounts.highest_priority == 7
 
 

@@ -345,6 +345,6 @@ def test_a_barred_job_that_starts_all_the_same_breaks_its_limit():
 def test_jobs_on_their_way_are_counted_beside_and_change_nothing_that_was_counted():
     standing, _ = standing_for(AccountingLimits(group_jobs=9))
     limits = QueueLimitStatus({1: standing, 2: standing}, [3])
-    assert limits.beside([1, 2, 77]).used == [5]
-    assert limits.beside([]).used == [3]
+    assert limits.count_as_running([1, 2, 77]).used == [5]
+    assert limits.count_as_running([]).used == [3]
     assert limits.used == [3]

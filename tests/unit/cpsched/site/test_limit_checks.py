@@ -243,13 +243,13 @@ def test_why_tells_which_limit_whose_and_how_full():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=2)))
     standing = book.limits_of(asks())
     check = first_exceeded_limit(standing, book.usage([standing, standing]))
-    assert check.says(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are in use"
+    assert check.describe(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are in use"
 
 
 def test_names_of_users_cannot_steer_a_terminal():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=0)))
     standing = book.limits_of(asks("\x1b[2Jeve"))
-    assert "\x1b" not in first_exceeded_limit(standing, book.usage([])).says(0)
+    assert "\x1b" not in first_exceeded_limit(standing, book.usage([])).describe(0)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=2, group_jobs=9)))
     ada, bob = book.limits_of(asks()), book.limits_of(asks("bob"))
     assert book.limits_of(asks()) is ada
-    assert book.counters == 3
+    assert book.counter_count == 3
     assert book.usage([ada, ada, bob]) == [3, 2, 1]
     assert book.usage([]) == [0, 0, 0]
 
@@ -394,7 +394,9 @@ def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers
 def test_words_say_what_a_job_asks_for_where_that_is_not_one():
     book = JobLimitTable(site(AccountingLimits(group_tres={"cpu": 1500})))
     (check,) = book.limits_of(asks(cpu=1200)).checks
-    assert check.says(1000) == ("QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are in use, the job requests 1,200")
+    assert check.describe(1000) == (
+        "QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are in use, the job requests 1,200"
+    )
 
 
 def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():

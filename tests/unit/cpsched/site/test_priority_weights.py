@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import Cluster, Job, Request, Snapshot
-from cpsched.site.priority_weights import queue_factors, site_factors
+from cpsched.site.priority_weights import site_factors, site_priority_multipliers
 
 TIER = np.zeros(5, np.int64)
 PRIORITY = np.array([10, 500, 20, 7_000_000, 30])
@@ -50,7 +50,7 @@ def test_of_a_snapshot_and_of_nothing():
     jobs = [Job(1, 0, 60, Request(1, (1,)), priority=3), Job(2, 0, 60, Request(1, (1,)), priority=9)]
     cluster = Cluster.of([[4]], ["cores"])
     snapshot = Snapshot.of(0, cluster, cluster.capacity, jobs, (), {1: 60, 2: 60})
-    assert queue_factors(snapshot, 1.0).argmax() == 1
+    assert site_priority_multipliers(snapshot, 1.0).argmax() == 1
     assert len(site_factors(TIER[:0], PRIORITY[:0], 1.0)) == 0
 
 

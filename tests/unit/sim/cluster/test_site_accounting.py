@@ -13,10 +13,10 @@ from cpsched.model import NEVER, Cluster, Job, Request
 from cpsched_sim import cli
 from cpsched_sim.cluster import replay
 from cpsched_sim.comparison import compare
-from cpsched_sim.simulation import ReplayPolicySetup, run, simulate
+from cpsched_sim.simulation import ReplayPolicySetup, replay_workload, simulate
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.workloads.load import Workload, under
+from cpsched_sim.workloads.load import Workload, apply_site_policy
 
 POOL = Cluster.of([[16]], ["cores"])
 NODES = Cluster.of([[4]] * 4, ["cores"])
@@ -29,7 +29,7 @@ def workload(rows, policy, cluster=POOL):
         for id, (user, submit, cores, run_s, *walltime) in enumerate(rows)
     ]
     plain = Workload("made", "pool", cluster, jobs, {}, ())
-    return under(plain, parse_policy(Path("site.yaml"), policy))
+    return apply_site_policy(plain, parse_policy(Path("site.yaml"), policy))
 
 
 def replayed(rows, policy, dispatcher="easy", cluster=POOL, **settings):
@@ -70,7 +70,7 @@ def test_a_limit_holds_at_every_moment(cluster, dispatcher, limits, weight, most
     made = workload(LOAD, policy, cluster)
     simulation = simulate(made, dispatcher, settings=settings)
     assert not simulation.schedule.violations
-    assert simulation.left_waiting == 0
+    assert simulation.never_started_count == 0
     reached = most_at_once(simulation.schedule, made.jobs, weight)
     assert 0 < reached <= most
 
@@ -124,8 +124,8 @@ users: { qos: low, qos_by_queue: { "2": high } }
     made = workload([("ada", 0, 16, 100), ("ada", 1, 16, 100), ("bob", 2, 16, 100), ("cid", 3, 16, 100)], policy)
     queues = ("0", "0", "2", "1")
     jobs = [TraceJob(replace(i.job, queue=q, qos=""), i.run_s) for i, q in zip(made.jobs, queues, strict=True)]
-    again = under(replace(made, jobs=jobs, site=None), parse_policy(Path("site.yaml"), policy))
-    schedule = run(
+    again = apply_site_policy(replace(made, jobs=jobs, site=None), parse_policy(Path("site.yaml"), policy))
+    schedule = replay_workload(
         again, ReplayPolicySetup(policy=ReplayPolicySetup().policy.of("easy", settings={"order": "priority"}))
     ).schedule
     assert schedule.start_s.tolist() == [0, 300, 200, 100]
@@ -212,7 +212,7 @@ def test_a_job_with_nodes_for_itself_counts_them_all():
     """Two jobs of two whole nodes each, under a limit of three nodes: one after the other."""
     policy = "accounts: { lab: {} }\nqos: { q: { limits: { GrpTRES: node=3 } } }\nusers: { qos: q }\n"
     whole = [TraceJob(Job(id, 0, 100, Request(2, (4,), exclusive=True), user="ada"), 100) for id in (1, 2)]
-    made = under(Workload("made", "nodes", NODES, whole, {}, ()), parse_policy(Path("site.yaml"), policy))
+    made = apply_site_policy(Workload("made", "nodes", NODES, whole, {}, ()), parse_policy(Path("site.yaml"), policy))
     assert sorted(simulate(made, "easy").schedule.start_s.tolist()) == [0, 100]
 
 
@@ -220,4 +220,4 @@ def test_a_job_with_nodes_for_itself_counts_them_all():
 def test_a_time_limit_counts_in_minutes_that_have_begun(walltime_s, runs):
     policy = 'accounts: { lab: { users: { ada: { limits: { MaxWall: "0:01:00" } } } } }\n'
     found = replayed([("ada", 0, 1, 10, walltime_s), ("ada", 0, 1, 10, 10)], policy)
-    assert (found.left_waiting == 0) is runs
+    assert (found.never_started_count == 0) is runs

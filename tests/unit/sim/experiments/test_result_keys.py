@@ -3,12 +3,12 @@
 import pytest
 
 from cpsched_sim.experiments import result_keys
-from cpsched_sim.experiments.result_keys import code_identity, key_of, plugin_identity, plugins_of
+from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests, plugin_identity
 from tests.unit.sim.study.studies import plugin
 
 
 def test_a_key_follows_the_inputs_and_not_their_order():
-    assert key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1}) != key_of({"a": 1, "b": 3})
+    assert hash_inputs({"a": 1, "b": 2}) == hash_inputs({"b": 2, "a": 1}) != hash_inputs({"a": 1, "b": 3})
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def test_a_plug_in_is_its_module_and_what_lies_beside_it(tmp_path, monkeypatch, 
     deep.parent.mkdir(parents=True)
     for path in (tmp_path / "package" / "__init__.py", deep):
         path.write_text("")
-    before = plugins_of(own, "walltime")
+    before = plugin_digests(own, "walltime")
     assert len(before) == 4
     (tmp_path / changed).write_text("# another line\n")
-    after = plugins_of(own, "walltime")
+    after = plugin_digests(own, "walltime")
     assert {path for path in before if before[path] != after[path]} == {str(tmp_path / changed)}
 
 
 def test_what_comes_with_the_project_or_is_unknown_is_no_plug_in():
-    assert plugins_of("easy", "nobody") == plugin_identity("cpsched.dispatchers.easy") == {}
+    assert plugin_digests("easy", "nobody") == plugin_identity("cpsched.dispatchers.easy") == {}

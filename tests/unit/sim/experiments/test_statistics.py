@@ -5,15 +5,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cpsched_sim.experiments.statistics import DRAWS, drawn, interval, margins
+from cpsched_sim.experiments.statistics import DRAWS, bootstrap_interval, draw_resample_counts, margins_of_error
 
 
 def test_each_draw_has_as_many_units_as_there_are_and_all_draws_are_the_same_each_time():
-    weights = drawn(5)
+    weights = draw_resample_counts(5)
     assert (weights.shape, set(weights.sum(axis=1))) == ((DRAWS, 5), {5.0})
-    drawn.cache_clear()
-    assert np.array_equal(weights, drawn(5))
-    assert not np.array_equal(weights, drawn(5, seed=1))
+    draw_resample_counts.cache_clear()
+    assert np.array_equal(weights, draw_resample_counts(5))
+    assert not np.array_equal(weights, draw_resample_counts(5, seed=1))
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,15 @@ def test_each_draw_has_as_many_units_as_there_are_and_all_draws_are_the_same_eac
 )
 def test_intervals_of_few_units_are_wider(units, low):
     """They end at the expanded percentiles: Student's t at 0.975, wider by the root of n / (n - 1)."""
-    assert interval(np.arange(1001.0), units) == pytest.approx((1000 * low, 1000 * (1 - low)), rel=0.01, abs=1e-4)
+    assert bootstrap_interval(np.arange(1001.0), units) == pytest.approx(
+        (1000 * low, 1000 * (1 - low)), rel=0.01, abs=1e-4
+    )
 
 
 def test_an_interval_leaves_out_draws_without_a_figure_and_needs_two_units():
-    assert interval(np.array([np.nan, 7.0, np.inf, 7.0]), 5) == (7.0, 7.0)
-    assert interval(np.array([np.nan]), 5) is None
-    assert interval(np.array([7.0]), 1) is None
+    assert bootstrap_interval(np.array([np.nan, 7.0, np.inf, 7.0]), 5) == (7.0, 7.0)
+    assert bootstrap_interval(np.array([np.nan]), 5) is None
+    assert bootstrap_interval(np.array([7.0]), 1) is None
 
 
 @pytest.mark.parametrize("units", [6, 12])
@@ -35,8 +37,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(units):
     draw, held = np.random.default_rng(units), np.zeros(2)
     for _ in range(400):
         sample = draw.normal(size=units)
-        low, high = interval(drawn(units) @ sample / units, units)
-        held += low <= 0 <= high, abs(sample.mean()) <= margins([sample])[0]
+        low, high = bootstrap_interval(draw_resample_counts(units) @ sample / units, units)
+        held += low <= 0 <= high, abs(sample.mean()) <= margins_of_error([sample])[0]
     assert (held / 400 > 0.91).all()
     assert (held / 400 < 0.99).all()
 
@@ -47,7 +49,9 @@ def test_the_margins_of_several_samples_hold_together():
     for _ in range(200):
         figures = draw.normal(size=(4, 10))
         samples = [one - other for one, other in combinations(figures, 2)]
-        wrong += any(abs(sample.mean()) > margin for sample, margin in zip(samples, margins(samples), strict=True))
+        wrong += any(
+            abs(sample.mean()) > margin for sample, margin in zip(samples, margins_of_error(samples), strict=True)
+        )
     assert wrong <= 16
 
 
@@ -58,9 +62,9 @@ def test_margins_of_one_sample_are_those_of_the_bootstrap():
     units = [np.repeat(sample, counts) for counts in draws]
     off = [abs(each.mean() - sample.mean()) / (each.std(ddof=1) / 6**0.5 or np.inf) for each in units]
     expected = np.quantile(off, 0.95) * sample.std(ddof=1) / 6**0.5
-    assert margins([sample])[0] == pytest.approx(expected, rel=0.02)
+    assert margins_of_error([sample])[0] == pytest.approx(expected, rel=0.02)
 
 
 def test_too_few_units_have_no_margin_unless_they_are_all_alike():
-    assert margins([np.array([1.0]), np.array([1.0, 2.0])]) == [np.inf, np.inf]
-    assert margins([np.array([0.5, 0.5])]) == [0.0]
+    assert margins_of_error([np.array([1.0]), np.array([1.0, 2.0])]) == [np.inf, np.inf]
+    assert margins_of_error([np.array([0.5, 0.5])]) == [0.0]

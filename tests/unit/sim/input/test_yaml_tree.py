@@ -150,13 +150,13 @@ def test_errors_name_the_line_of_the_deepest_part_that_is_there(tmp_path, where,
 
 def model_error(tmp_path, text, **options):
     with pytest.raises(InvalidFile) as error:
-        parsed(tmp_path, text).as_model(Outer, **options)
+        parsed(tmp_path, text).to_model(Outer, **options)
     return str(error.value).removeprefix(f"{tmp_path}/f.yaml")
 
 
 def test_a_file_becomes_a_model(tmp_path):
-    assert parsed(tmp_path, TEXT).as_model(Outer) == Outer(count=3, inner=Inner(size=2, names=["a", "b"]))
-    assert parsed(tmp_path, TEXT).as_model(Inner, at=("inner",), content={"size": 5}) == Inner(size=5)
+    assert parsed(tmp_path, TEXT).to_model(Outer) == Outer(count=3, inner=Inner(size=2, names=["a", "b"]))
+    assert parsed(tmp_path, TEXT).to_model(Inner, at=("inner",), content={"size": 5}) == Inner(size=5)
 
 
 @pytest.mark.parametrize(
@@ -191,4 +191,4 @@ def test_what_stands_elsewhere_is_named_by_its_place(tmp_path):
 
 
 def test_a_file_that_is_wrong_as_a_whole_is_named_as_such(tmp_path):
-    assert str(YamlTree(tmp_path / "x", None).wrong((), 3, "must be more")).endswith("x:1: file: 3: must be more")
+    assert str(YamlTree(tmp_path / "x", None).make_error((), 3, "must be more")).endswith("x:1: file: 3: must be more")

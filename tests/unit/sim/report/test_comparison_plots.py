@@ -26,7 +26,7 @@ def test_a_comparison_is_drawn(tmp_path):
 def test_without_matplotlib_it_says_what_to_install(mocker):
     mocker.patch.dict(sys.modules, {"matplotlib": None})
     with pytest.raises(InputError, match=r"cpsched\[report\]"):
-        comparison_plots.check()
+        comparison_plots.require_matplotlib()
 
 
 def test_plots_need_a_folder(tmp_path):
@@ -56,4 +56,4 @@ def test_colours_tell_dispatchers_apart_and_styles_of_line_predictors():
 
 
 def test_names_are_drawn_as_they_are():
-    assert [comparison_plots.plain(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]
+    assert [comparison_plots.escape_mathtext(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]

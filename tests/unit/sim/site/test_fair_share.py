@@ -65,8 +65,8 @@ def test_fair_tree_a_share_of_nothing_comes_last_and_a_parents_share_first():
 
 def test_users_of_an_account_with_its_parents_share_stand_beside_its_siblings():
     tree = FairShareTree((-1, 0, 1, 0), (1, None, 30, 70), (False, False, True, True))
-    assert tree.givers == (-1, 0, 0, 0)
-    assert tree.part_of_level[[2, 3]].tolist() == [0.3, 0.7]
+    assert tree.parent_of_entry == (-1, 0, 0, 0)
+    assert tree.shares_among_siblings[[2, 3]].tolist() == [0.3, 0.7]
 
 
 def test_classic_halves_for_every_share_that_is_used_up():
@@ -100,7 +100,7 @@ def test_use_halves_in_a_half_life():
 
 def test_use_does_not_fade_without_a_half_life():
     use = DecayedUsage.of(1, 0, used=[1000.0])
-    use.change(0, 4, 0)
+    use.add_rate(0, 4, 0)
     use.advance(100)
     assert decay_per_second(0) == 1.0
     assert use.used[0] == 1400
@@ -109,7 +109,7 @@ def test_use_does_not_fade_without_a_half_life():
 def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
     half_life_s, keep = 3600.0, decay_per_second(3600.0)
     use, ticked = DecayedUsage.of(1, half_life_s), 0.0
-    use.change(0, 8.0, 0)
+    use.add_rate(0, 8.0, 0)
     for _ in range(7200):
         ticked = ticked * keep + 8 * keep**0.5
     use.advance(7200)
@@ -119,11 +119,11 @@ def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
 def test_a_change_that_is_told_late_counts_as_if_told_in_time():
     late, in_time = DecayedUsage.of(2, 3600), DecayedUsage.of(2, 3600)
     for use in (late, in_time):
-        use.change(1, 4.0, 100)
-    in_time.change(1, -4.0, 500)
+        use.add_rate(1, 4.0, 100)
+    in_time.add_rate(1, -4.0, 500)
     in_time.advance(900)
     late.advance(900)
-    late.change(1, -4.0, 500)
+    late.add_rate(1, -4.0, 500)
     assert late.used[1] == pytest.approx(in_time.used[1])
     assert late.rate[1] == in_time.rate[1] == 0
 
@@ -144,5 +144,5 @@ def test_the_tree_of_accounts_has_their_shares():
         Association("lab", shares=3),
         Association("lab", "ann", parent=1, shares=None),
     )
-    tree = FairShareTree.of(AssociationTree(rows))
+    tree = FairShareTree.from_accounts(AssociationTree(rows))
     assert (tree.parents, tree.shares, tree.users) == ((-1, 0, 1), (1, 3, None), (False, False, True))

@@ -32,9 +32,9 @@ def test_use_is_held_against_the_shares_of_those_who_are_there():
                     ("b", "biology", 0, WINDOW_S, WINDOW_S + 400, 1))  # fmt: skip
     use = account_usage(jobs, {"physics": 0.5, "biology": 0.5})
     assert use.accounts == ("biology", "physics")
-    assert use.parts.tolist() == [[0.25, 1.0], [0.75, 0.0]]
+    assert use.usage_shares.tolist() == [[0.25, 1.0], [0.75, 0.0]]
     assert use.due.tolist() == [[0.5, 1.0], [0.5, 0.0]]
-    assert use.distance == pytest.approx(0.25 / 2)
+    assert use.misallocated_share == pytest.approx(0.25 / 2)
 
 
 def test_nobody_is_due_more_than_there_was_to_do():
@@ -42,7 +42,7 @@ def test_nobody_is_due_more_than_there_was_to_do():
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1))
     use = account_usage(jobs, {"physics": 0.1, "biology": 0.9})
     assert use.due.tolist() == [[0.25], [0.75]]
-    assert use.distance == 0
+    assert use.misallocated_share == 0
 
 
 def test_what_one_leaves_is_divided_among_the_others_by_shares():

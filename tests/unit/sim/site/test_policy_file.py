@@ -44,7 +44,7 @@ def test_a_whole_file():
     ]  # fmt: skip
     eve = accounts.associations[accounts.find("laser", "eve")]
     assert (eve.shares, eve.limits) == (None, AccountingLimits(wall_min=120))
-    assert [accounts.associations[at].account for at in accounts.chain(accounts.find("laser", "eve"))] == [
+    assert [accounts.associations[at].account for at in accounts.association_chain(accounts.find("laser", "eve"))] == [
         "laser", "laser", "physics", "root",
     ]  # fmt: skip
     assert qos["normal"].limits.tres_a_user == {"cpu": 32, "gres/gpu": 2}
@@ -56,7 +56,7 @@ def test_a_whole_file():
 
 def test_what_really_became_of_a_job_stays_beside_it():
     item = TraceJob(trace_job(1, "ada").job, 30, recorded_start_s=7)
-    (placed,) = policy(WHOLE).assigned([item])[1]
+    (placed,) = policy(WHOLE).with_users_of([item])[1]
     assert (placed.job.account, placed.run_s, placed.recorded_start_s) == ("physics", 30, 7)
 
 
@@ -66,7 +66,7 @@ def test_an_account_hands_limits_on_each_job_and_user_down_but_not_those_of_the_
 
 
 def test_users_whom_no_account_lists_go_to_the_account_with_most_room_for_its_share():
-    found, jobs = policy(WHOLE).assigned(trace_job(id, f"u{id}") for id in range(12))
+    found, jobs = policy(WHOLE).with_users_of(trace_job(id, f"u{id}") for id in range(12))
     heads = [item.job.account for item in jobs]
     assert set(heads) == {"laser", "biology"}
     assert heads.count("laser") > heads.count("biology")
@@ -74,7 +74,7 @@ def test_users_whom_no_account_lists_go_to_the_account_with_most_room_for_its_sh
 
 
 def test_jobs_get_account_qos_and_tier():
-    _, jobs = policy(WHOLE).assigned([trace_job(1, "ada", "1"), trace_job(2, "17", "9"), trace_job(3, "eve")])
+    _, jobs = policy(WHOLE).with_users_of([trace_job(1, "ada", "1"), trace_job(2, "17", "9"), trace_job(3, "eve")])
     assert [(item.job.account, item.job.qos, item.job.tier) for item in jobs] == [
         ("physics", "normal", 2), ("physics", "long", 0), ("laser", "normal", 0),
     ]  # fmt: skip
@@ -85,7 +85,7 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
     named = [
         replace(i, job=replace(i.job, qos=qos)) for i, qos in zip(items, ["long", "", "normal", "long"], strict=True)
     ]
-    _, jobs = policy(WHOLE).assigned(named)
+    _, jobs = policy(WHOLE).with_users_of(named)
     assert [item.job.qos for item in jobs] == ["long", "normal", "normal", "long"]
 
 
@@ -152,7 +152,7 @@ def test_dumps_are_read_as_slurm_prints_them(tmp_path):
     accounts = found.site.accounts
     ada = accounts.associations[accounts.find("physics", "ada")]
     assert (ada.limits, ada.default_qos) == (AccountingLimits(jobs=2, wall_min=1440), "long")
-    assert [accounts.associations[at].account for at in accounts.chain(accounts.find("laser", "eve"))][1:] == [
+    assert [accounts.associations[at].account for at in accounts.association_chain(accounts.find("laser", "eve"))][1:] == [  # noqa: E501
         "laser", "physics", "root",
     ]  # fmt: skip
     assert accounts.associations[1].limits.group_tres == {"cpu": 64}

@@ -64,7 +64,7 @@ def disk(tmp_path):
 )
 def test_a_full_disk_is_told_and_the_same_command_goes_on_when_there_is_room(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -177,15 +177,16 @@ def test_cases_end_with_a_study_that_is_killed(tmp_path, fork):
 
 
 def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_forked(tmp_path, fork, lives_on):
-    from cpsched_sim.experiments.dask import done_apart
+    from cpsched_sim.experiments.dask import run_in_subprocess
 
     study = own_dispatchers(tmp_path, twice=fork, lives_on=lives_on) | {"jobs": True}
     cases = [case for case in campaign_of(study).cases if case.labels["dispatcher"] != "easy"]
     path = [each for each in sys.path if each]
     twice, leaves = (
-        done_apart(pickle.dumps((run_case, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path) for case in cases
+        run_in_subprocess(pickle.dumps((run_case, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path)
+        for case in cases
     )
-    assert leaves == TaskFailure.died(4)
+    assert leaves == TaskFailure.from_exit_code(4)
     outcome = pickle.loads(twice)
     assert outcome.result["outcome"] == "ended"
     assert outcome.jobs.count(END_OF_ARCHIVE) == 1, "one schedule, and nothing after it"
@@ -197,7 +198,7 @@ def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
     (tmp_path / "by another name").symlink_to(out)
     written(tmp_path, title="another")
     before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
-    with StudyResultStore(out).alone():
+    with StudyResultStore(out).lock_exclusively():
         for name in (out, tmp_path / "by another name"):
             found = warm.cpsched("study", "run", path, "--out", name, timeout=ENOUGH_S)
             assert found.returncode == 2
@@ -268,7 +269,7 @@ def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
 
 
 def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
+    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s=0.0: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -282,7 +283,7 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
 
 
 def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s=0.0: Here())
+    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = StudyResultStore.find

@@ -12,7 +12,7 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import engines
 from cpsched_sim.file_io import sha256_of
 from cpsched_sim.study import benchmark_suite
-from cpsched_sim.study.benchmark_suite import BASELINE, adopt, suite, table
+from cpsched_sim.study.benchmark_suite import BASELINE, import_results, make_suite, render_table
 from cpsched_sim.study.campaign import campaign_of, read_campaign
 from cpsched_sim.study.case_runner import run_cases
 from cpsched_sim.study.result_store import StudyResultStore
@@ -57,12 +57,12 @@ def small(tmp_path, monkeypatch):
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setattr(benchmark_suite, "SUITE", path)
-    monkeypatch.setattr(engines, "engine_of", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s: Here())
     return tmp_path
 
 
 def test_every_trace_of_the_suite_is_had_by_a_digest_and_a_recipe_or_made_up():
-    words = suite()
+    words = make_suite()
     for trace in words["traces"].values():
         assert "generate" in trace or (trace["sha256"] and trace["optional"] and "\n" not in trace["recipe"])
     assert BASELINE in words["dispatchers"]
@@ -78,7 +78,7 @@ def judged(grid, load):
 
 
 def test_training_and_test_judge_no_job_twice_at_any_load():
-    for test, training in zip(suite()["grids"], suite(training=True)["grids"], strict=True):
+    for test, training in zip(make_suite()["grids"], make_suite(training=True)["grids"], strict=True):
         assert test["traces"] == training["traces"]
         for a in (each for load in test["loads"] for each in judged(test, load)):
             for b in (each for load in test["loads"] for each in judged(training, load)):
@@ -89,20 +89,22 @@ def test_the_suite_is_a_study_that_anybody_runs_and_none_of_it_ends_by_the_clock
     monkeypatch.delenv("CPSCHED_TRACES", raising=False)
     campaign = read_campaign(benchmark_suite.SUITE)
     assert [note.partition(" ")[0] for note in campaign.notes] == ["KTH-SP2", "SDSC-BLUE", "UniLu-Gaia", "LLNL-Atlas"]
-    assert {case.labels["dispatcher"] for case in campaign.cases} == set(suite()["dispatchers"])
-    assert {case.digest for case in campaign.cases} == {case.digest for case in campaign_of(suite(quick=True)).cases}
+    assert {case.labels["dispatcher"] for case in campaign.cases} == set(make_suite()["dispatchers"])
+    assert {case.digest for case in campaign.cases} == {
+        case.digest for case in campaign_of(make_suite(quick=True)).cases
+    }
     assert len(campaign.distinct) == len(campaign.cases)
 
 
 def test_what_is_missing_is_left_out_with_its_recipe(small):
     (small / "four.swf").unlink()
-    found = campaign_of(suite())
+    found = campaign_of(make_suite())
     assert found.notes == ("four is left out: four.swf is missing; to get it: write it yourself",)
     assert {case.labels["trace"] for case in found.cases} == {"lublin"}
     (small / "four.swf").write_text("another file")
-    (told,) = campaign_of(suite()).notes
+    (told,) = campaign_of(make_suite()).notes
     assert f"has another digest, {sha256_of(small / 'four.swf')}; to get it" in told
-    assert campaign_of(suite(quick=True)).notes == ()
+    assert campaign_of(make_suite(quick=True)).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_what_is_missing_is_left_out_with_its_recipe(small):
     ],
 )
 def test_what_is_chosen(small, more, workloads, dispatchers):
-    cases = campaign_of(suite(**more)).cases
+    cases = campaign_of(make_suite(**more)).cases
     assert list(dict.fromkeys(case.labels["dispatcher"] for case in cases)) == dispatchers
     assert len(cases) == workloads * len(dispatchers) * 2, "two estimates"
 
@@ -140,7 +142,7 @@ def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(
 
 
 def kept_lines(small):
-    campaign = campaign_of(suite(quick=True))
+    campaign = campaign_of(make_suite(quick=True))
     write_all(run_cases(campaign, StudyResultStore(small / "ours"), Here()))
     return campaign, small / "ours" / "results.jsonl"
 
@@ -153,23 +155,23 @@ def test_a_line_that_changed_is_not_taken(small):
     lines[3] = json.dumps(line, sort_keys=True)
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=r"results.jsonl:4: has changed since it was stored"):
-        adopt(campaign, StudyResultStore(small / "other"), path)
+        import_results(campaign, StudyResultStore(small / "other"), path)
     assert not (small / "other").exists()
 
 
 def test_what_is_there_already_is_not_taken(small):
     campaign, path = kept_lines(small)
-    assert adopt(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
-    assert adopt(campaign, StudyResultStore(small / "other"), path) == (16, 0)
-    half = campaign_of(suite(["fcfs"], quick=True, alone=True))
-    assert adopt(half, StudyResultStore(small / "third"), path) == (8, 8)
+    assert import_results(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
+    assert import_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
+    half = campaign_of(make_suite(["fcfs"], quick=True, alone=True))
+    assert import_results(half, StudyResultStore(small / "third"), path) == (8, 8)
 
 
 def test_a_line_of_a_later_version_may_say_more(small):
     campaign, path = kept_lines(small)
     lines = [{**json.loads(line), "later": {"new": 1}} for line in path.read_text().splitlines()]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert adopt(campaign, StudyResultStore(small / "other"), path) == (16, 0)
+    assert import_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
 
 
 def row(dispatcher, af, seed=0, predictor="walltime", **more):
@@ -184,7 +186,7 @@ def row(dispatcher, af, seed=0, predictor="walltime", **more):
 def test_the_table_has_ratios_to_the_baseline_best_first(small):
     rows = [row("easy", 2.0), row("easy", 4.0, 1), row("good", 1.0), row("good", 2.0, 1), row("bad", 3.0, 0)]
     rows += [row("bad", None, 1, outcome="failed")]
-    text = table(METRICS, rows)
+    text = render_table(METRICS, rows)
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     head = ["| dispatcher | AF | longest wait | decision | cases |", "| --- | --- | --- | --- | --- |"]
     assert lines == [
@@ -197,7 +199,7 @@ def test_the_table_has_ratios_to_the_baseline_best_first(small):
 
 def test_a_dispatcher_without_figures_stands_last(small):
     rows = [row("none", None, outcome="did not end"), row("easy", 2.0), row("slow", 8.0, cpu_s=None)]
-    names = [line.split(" | ") for line in table(METRICS, rows).splitlines() if line.startswith("| ")]
+    names = [line.split(" | ") for line in render_table(METRICS, rows).splitlines() if line.startswith("| ")]
     assert [cells[0] for cells in names[2:5]] == ["| easy", "| slow", "| none"]
     assert names[4][1:] == ["-", "-", "-", "0 of 1 |"]
     assert names[3][3] == "-"

@@ -162,7 +162,7 @@ def test_what_a_replay_raises_is_its_result(tmp_path, monkeypatch, error, memory
         raise error
 
     written(tmp_path)
-    monkeypatch.setattr(case_execution, "run", raises)
+    monkeypatch.setattr(case_execution, "replay_workload", raises)
     case = campaign_of(words(), tmp_path).cases[0]
     assert execute_case({**case.task, "memory_mib": memory_mib}).result == told
 

@@ -100,7 +100,9 @@ def test_a_trace_that_changes_under_way_fails_and_is_not_mixed_in(tmp_path):
     changed = campaign_of(words(), tmp_path)
     store = StudyResultStore(tmp_path / "out")
     store.write_study(campaign)
-    assert store.changed(changed) == ["four: the trace changed since the last run in this folder; its cases run again"]
+    assert store.list_changed_traces(changed) == [
+        "four: the trace changed since the last run in this folder; its cases run again"
+    ]
     assert {row["outcome"] for row in run_cases(changed, store, Here()).rows()} == {"ended"}
 
 
@@ -116,9 +118,13 @@ def test_failed_cases_stay_until_they_are_asked_for_again(tmp_path):
 
 def test_two_studies_do_not_write_into_one_folder(tmp_path):
     store = StudyResultStore(tmp_path / "out")
-    with store.alone(), pytest.raises(InputError, match="another study is writing there"), store.alone():
+    with (
+        store.lock_exclusively(),
+        pytest.raises(InputError, match="another study is writing there"),
+        store.lock_exclusively(),
+    ):
         pass
-    with store.alone():
+    with store.lock_exclusively():
         pass
 
 
@@ -147,7 +153,9 @@ def test_a_case_that_crashes_or_eats_memory_loses_nothing_else(tmp_path, monkeyp
     assert told["eats"]["why"] == "did not end in 2,000 MiB"
     assert "did not end in 2,000 MiB" in (tmp_path / "out" / "report.md").read_text()
     more = campaign_of(study | {"limits": {"memory_mib": 9000}})
-    assert len(StudyResultStore(tmp_path / "out").before(more).done) == 2  # with more memory it is tried again
+    assert (
+        len(StudyResultStore(tmp_path / "out").load_earlier_results(more).done) == 2
+    )  # with more memory it is tried again
 
 
 def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_path, monkeypatch):
@@ -157,7 +165,7 @@ def test_a_case_that_hangs_ends_at_its_limit_and_is_tried_again_without_one(tmp_
     run_cases(campaign_of(study | {"grids": [{"traces": ["four"], "dispatchers": ["easy"]}]}), store, Here())
     told = told_of(run_study(study | {"limits": {"minutes": 0.01}}, tmp_path / "out"))
     assert (told["sleeps"]["why"], told["easy"]["outcome"]) == ("did not end in 0.01 min", "ended")
-    assert len(store.before(campaign).done) == 1
+    assert len(store.load_earlier_results(campaign).done) == 1
 
 
 def test_results_are_the_same_bytes_in_processes_and_elsewhere(tmp_path):
@@ -221,7 +229,12 @@ def test_progress_counts_what_was_there_and_parts(tmp_path):
 
 def test_how_a_process_died_is_told(tmp_path):
     written(tmp_path)
-    deaths = [TaskFailure.died(-9), TaskFailure.late(), TaskFailure("broke"), TaskFailure.died(0)]
+    deaths = [
+        TaskFailure.from_exit_code(-9),
+        TaskFailure.from_timeout(),
+        TaskFailure("broke"),
+        TaskFailure.from_exit_code(0),
+    ]
 
     def engine(work, tasks, heard, looked, limit_s):
         for at in tasks:

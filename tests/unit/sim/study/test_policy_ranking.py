@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from cpsched_sim.experiments.statistics import margins
-from cpsched_sim.study.policy_ranking import common, compared, ranking
+from cpsched_sim.experiments.statistics import margins_of_error
+from cpsched_sim.study.policy_ranking import compare_policies, complete_rows, rank_policies
 
 
 def row(policy, value, trace="a", seed=0, drawn=False, outcome="ended", digest="", case=""):
@@ -20,7 +20,7 @@ def row(policy, value, trace="a", seed=0, drawn=False, outcome="ended", digest="
 def test_ratios_are_paired_by_workload():
     rows = [row("x", 2.0 * scale, trace) for trace, scale in (("a", 1), ("b", 50))]
     rows += [row("y", 1.0 * scale, trace) for trace, scale in (("a", 1), ("b", 50))]
-    found = compared(rows, "bsld", "x", "y")
+    found = compare_policies(rows, "bsld", "x", "y")
     assert (found.ratio, found.units, found.of) == (pytest.approx(2.0), 2, "workloads")
     assert found.low == pytest.approx(2.0)  # whatever the traces differ by, the pairs do not
 
@@ -29,32 +29,32 @@ def test_an_interval_is_of_the_logarithms():
     logs = np.array([0.1, 0.4, 0.2, 0.3, 0.2])
     rows = [row("x", math.exp(log), trace) for trace, log in zip("abcde", logs, strict=True)]
     rows += [row("y", 1.0, trace) for trace in "abcde"]
-    found, (margin,) = compared(rows, "bsld", "x", "y"), margins([logs])
+    found, (margin,) = compare_policies(rows, "bsld", "x", "y"), margins_of_error([logs])
     assert (found.low, found.high) == pytest.approx((math.exp(0.24 - margin), math.exp(0.24 + margin)))
 
 
 def test_two_workloads_that_differ_have_no_interval():
     rows = [row(policy, value, trace) for policy, trace, value in (("x", "a", 1.0), ("x", "b", 3.0), ("y", "a", 1.0))]
-    found = compared([*rows, row("y", "b", "b") | {"bsld": 1.0}], "bsld", "x", "y")
+    found = compare_policies([*rows, row("y", "b", "b") | {"bsld": 1.0}], "bsld", "x", "y")
     assert (found.units, found.low, found.high) == (2, None, None)
 
 
 def test_seeds_of_one_workload_count_once_beside_other_workloads():
     rows = [row("x", value, "a", seed) for seed, value in enumerate((2.0, 2.0, 2.0))] + [row("x", 1.0, "b", 0)]
     rows += [row("y", 1.0, "a", seed, digest="ya") for seed in range(3)] + [row("y", 1.0, "b", 0)]
-    found = compared(rows, "bsld", "x", "y")
+    found = compare_policies(rows, "bsld", "x", "y")
     assert (found.units, found.ratio) == (2, pytest.approx(math.sqrt(2)))
 
 
 def test_one_replay_that_stands_for_several_seeds_is_one_unit():
     rows = [row(policy, 2.0, "a", seed, digest=policy) for policy in "xy" for seed in range(3)]
-    found = compared(rows, "bsld", "x", "y")
+    found = compare_policies(rows, "bsld", "x", "y")
     assert (found.units, found.low) == (1, None)
 
 
 def test_seeds_draw_workloads_where_the_trace_is_made_up():
     rows = [row(policy, 1.0 + seed, "a", seed, drawn=True) for policy in "xy" for seed in range(3)]
-    assert compared(rows, "bsld", "x", "y").of == "workloads"
+    assert compare_policies(rows, "bsld", "x", "y").of == "workloads"
 
 
 def test_a_ranking_says_what_cannot_be_told_apart():
@@ -62,46 +62,46 @@ def test_a_ranking_says_what_cannot_be_told_apart():
     rows = [row("good", 1.0 * each, trace) for trace, each in zip("abcdef", noise, strict=True)]
     rows += [row("like it", 1.0 * each, trace) for trace, each in zip("abcdef", noise[::-1], strict=True)]
     rows += [row("bad", 5.0 * each, trace) for trace, each in zip("abcdef", noise, strict=True)]
-    places = ranking(rows, "bsld")
+    places = rank_policies(rows, "bsld")
     assert [place.name for place in places][2] == "bad"
     assert {place.name: place.alike for place in places} == {"good": ("like it",), "like it": ("good",), "bad": ()}
 
 
 def test_more_is_better_where_it_is():
     rows = [{**row(policy, 1.0), "utilization": value} for policy, value in (("low", 0.2), ("high", 0.9))]
-    assert [place.name for place in ranking(rows, "utilization")] == ["high", "low"]
+    assert [place.name for place in rank_policies(rows, "utilization")] == ["high", "low"]
 
 
 def test_only_what_all_have_is_ranked():
     rows = [row("x", 1.0, "a"), row("y", 2.0, "a"), row("x", 9.0, "b"), row("y", 1.0, "b", outcome="failed")]
-    assert {each["trace"] for each in common(rows, "bsld")} == {"a"}
-    assert [place.name for place in ranking(rows, "bsld")] == ["x", "y"]
+    assert {each["trace"] for each in complete_rows(rows, "bsld")} == {"a"}
+    assert [place.name for place in rank_policies(rows, "bsld")] == ["x", "y"]
 
 
 def test_a_figure_of_zero_has_no_ratio():
-    assert compared([row("x", 0.0), row("y", 1.0)], "bsld", "x", "y") is None
+    assert compare_policies([row("x", 0.0), row("y", 1.0)], "bsld", "x", "y") is None
 
 
 def test_two_workloads_and_many_policies_have_intervals_without_end():
     rows = [row(f"p{at}", 1.0 + at * scale, trace) for at in range(20) for trace, scale in (("a", 1), ("b", 9))]
-    assert all(len(place.alike) == 19 for place in ranking(rows, "bsld"))
+    assert all(len(place.alike) == 19 for place in rank_policies(rows, "bsld"))
 
 
 def test_a_figure_of_zero_has_no_ratio_on_either_side():
-    assert compared([row("x", 1.0), row("y", 0.0)], "bsld", "x", "y") is None
+    assert compare_policies([row("x", 1.0), row("y", 0.0)], "bsld", "x", "y") is None
 
 
 def test_intervals_of_a_ranking_are_wider_so_that_all_hold_together():
     logs = (0.03, 0.06, 0.02, 0.05, 0.01, 0.06, 0.04, 0.02)
     rows = [row("x", 1.0, str(at)) for at in range(8)]
     rows += [row("y", math.exp(log), str(at)) for at, log in enumerate(logs)]
-    assert [place.alike for place in ranking(rows, "bsld")] == [(), ()]
+    assert [place.alike for place in rank_policies(rows, "bsld")] == [(), ()]
     noise = np.random.default_rng(1).normal(0, 1, (8, 8))
     more = [*rows, *(row(f"z{name}", math.exp(noise[name, at]), str(at)) for name in range(8) for at in range(8))]
-    found = {place.name: place.alike for place in ranking(more, "bsld")}
+    found = {place.name: place.alike for place in rank_policies(more, "bsld")}
     assert "y" in found["x"]
 
 
 def test_named_cases_are_not_ranked():
     rows = [row("x", 1.0), row("y", 2.0), row("z", 0.5, case="alone")]
-    assert [place.name for place in ranking(rows, "bsld")] == ["x", "y"]
+    assert [place.name for place in rank_policies(rows, "bsld")] == ["x", "y"]

@@ -41,7 +41,7 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
     monkeypatch.undo()
     results, made, schedules = ({path.stem for path in (tmp_path / "out").glob(f"{name}/*")} for name in FOLDERS)
     assert results <= made <= schedules, "what says that a case is finished comes last"
-    assert len(store.before(campaign).done) == room // 3
+    assert len(store.load_earlier_results(campaign).done) == room // 3
     run_cases(campaign, store, rest := Here())
     assert len(rest.decided) == 4 - room // 3
     run_cases(campaign, StudyResultStore(tmp_path / "other"), Here())
@@ -51,9 +51,9 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
 def test_schedules_that_are_asked_for_later_are_decided_again(tmp_path, campaign):
     store = StudyResultStore(tmp_path / "out")
     run_cases(campaign_of(words(), tmp_path), store, Here())
-    assert store.before(campaign).done == {}
+    assert store.load_earlier_results(campaign).done == {}
     run_cases(campaign, store, Here())
-    assert len(store.before(campaign).done) == 4
+    assert len(store.load_earlier_results(campaign).done) == 4
 
 
 def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
@@ -71,11 +71,11 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
             ENDED,
         ][at]
         store.keep(case, StudyCaseOutcome(result, MADE))
-    assert len(store.before(under(minutes=1, memory_mib=500)).done) == 4
-    assert len(store.before(under(minutes=2, memory_mib=500)).done) == 3
-    assert len(store.before(under(minutes=0.5, memory_mib=501)).done) == 3
-    assert len(store.before(under()).done) == 2
-    assert len(store.before(under(minutes=1, memory_mib=500), again=True).done) == 1
+    assert len(store.load_earlier_results(under(minutes=1, memory_mib=500)).done) == 4
+    assert len(store.load_earlier_results(under(minutes=2, memory_mib=500)).done) == 3
+    assert len(store.load_earlier_results(under(minutes=0.5, memory_mib=501)).done) == 3
+    assert len(store.load_earlier_results(under()).done) == 2
+    assert len(store.load_earlier_results(under(minutes=1, memory_mib=500), again=True).done) == 1
 
 
 def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
@@ -83,7 +83,7 @@ def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
     campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
     store.keep(campaign.cases[0], StudyCaseOutcome({"outcome": "suspended", "why": ""}, MADE))
     store.keep(campaign.cases[1], StudyCaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
-    assert list(store.before(campaign).done) == [campaign.cases[1].digest]
+    assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[]", "{}", '{"inputs": {}, "result": 3}', "[" * 100_000])
@@ -93,7 +93,7 @@ def test_what_is_no_result_is_none(tmp_path, text):
     for case in campaign.cases[:2]:
         store.keep(case, StudyCaseOutcome(ENDED, MADE))
     store.path(campaign.cases[0].digest).write_text(text)
-    assert list(store.before(campaign).done) == [campaign.cases[1].digest]
+    assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
 def test_the_cases_of_a_study_and_what_was_left_out_are_written_down(tmp_path):
@@ -112,9 +112,9 @@ def test_a_trace_that_is_new_has_not_changed(tmp_path):
     store.write_study(campaign_of(words(), tmp_path))
     traces = {"four": {"file": "four.swf"}, "more": {"file": "four.swf"}}
     more = words(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
-    assert store.changed(campaign_of(more, tmp_path)) == []
+    assert store.list_changed_traces(campaign_of(more, tmp_path)) == []
     (tmp_path / "out" / "study.json").write_text("[]")
-    assert store.changed(campaign_of(more, tmp_path)) == []
+    assert store.list_changed_traces(campaign_of(more, tmp_path)) == []
 
 
 def test_what_cases_took_is_read_past_broken_files(tmp_path):
@@ -123,12 +123,12 @@ def test_what_cases_took_is_read_past_broken_files(tmp_path):
     store.keep(campaign.cases[0], StudyCaseOutcome(ENDED, MADE))
     (tmp_path / "out" / "made" / "0.json").write_text("{")
     (tmp_path / "out" / "made" / "1.json").write_text('{"labels": {}, "wall_s": null}')
-    assert store.costs_s() == [1.0]
+    assert store.earlier_wall_times_s() == [1.0]
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file"), StudyResultStore(tmp_path / "file" / "out").alone():
+    with pytest.raises(InputError, match="file"), StudyResultStore(tmp_path / "file" / "out").lock_exclusively():
         pass
 
 
@@ -152,8 +152,8 @@ def test_a_figure_that_was_changed_by_hand_is_decided_again_and_told(tmp_path):
     campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases:
         store.keep(case, StudyCaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
-    assert told(store.before(campaign)) == (4, [])
+    assert told(store.load_earlier_results(campaign)) == (4, [])
     path = store.path(campaign.cases[2].digest)
     path.write_text(path.read_text().replace("3.0", "2.0"))
-    assert campaign.cases[2].digest not in store.before(campaign).done
-    assert told(store.before(campaign)) == (3, [campaign.cases[2].digest])
+    assert campaign.cases[2].digest not in store.load_earlier_results(campaign).done
+    assert told(store.load_earlier_results(campaign)) == (3, [campaign.cases[2].digest])

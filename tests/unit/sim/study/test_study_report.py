@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cpsched_sim.document import markdown
-from cpsched_sim.document import page as page_of
+from cpsched_sim.document import render_markdown
+from cpsched_sim.document import render_page as page_of
 from cpsched_sim.study import parquet_writer
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_runner import run_cases
@@ -31,7 +31,7 @@ def results(folder, values, **more):
 
 
 def letter(found):
-    return markdown(found.campaign.words.title, blocks(found))
+    return render_markdown(found.campaign.words.title, blocks(found))
 
 
 def page(found):
@@ -101,7 +101,9 @@ def test_numbers_stand_in_a_picture_where_they_are_and_words_side_by_side(tmp_pa
     from cpsched_sim.report import weekly_charts
 
     drawn = []
-    monkeypatch.setattr(weekly_charts, "lines", lambda series, *words: drawn.append((series, words)) or "<svg></svg>")
+    monkeypatch.setattr(
+        weekly_charts, "draw_line_plot", lambda series, *words: drawn.append((series, words)) or "<svg></svg>"
+    )
     grid = {"traces": ["four"], "dispatchers": ["easy"], "loads": [1.0, 4.0]}
     plot = {"title": "Along", "metric": "bsld", "across": across, "lines": "dispatcher"}
     page(results(tmp_path, [2.0, 4.0], grids=[grid], report={"plots": [plot]}))
@@ -142,7 +144,7 @@ def test_a_line_for_each_case_in_the_study_s_order_with_the_labels_of_today(tmp_
 
 def test_without_pyarrow_there_are_lines_and_a_note(tmp_path, monkeypatch):
     written(tmp_path)
-    monkeypatch.setattr(parquet_writer, "is_there", lambda: False)
+    monkeypatch.setattr(parquet_writer, "is_pyarrow_installed", lambda: False)
     (note,) = write_all(run_cases(campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out"), Here()))
     assert "needs pyarrow" in note
     kept = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}

@@ -9,7 +9,7 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.runner import TaskFailure
 from cpsched_sim.study.campaign import read_campaign
 from cpsched_sim.study.case_runner import run_cases
-from cpsched_sim.study.result_store import StudyResultStore, encoded
+from cpsched_sim.study.result_store import StudyResultStore, encode_json
 from cpsched_sim.study.study_output import write_all
 from cpsched_sim.study.study_reproduction import verify
 from tests.unit.sim.study.studies import written
@@ -40,11 +40,11 @@ def edit_case(out, change, forged=False):
     case = sorted((out / "cases").iterdir())[0]
     content = json.loads(case.read_bytes())
     change(content)
-    case.write_bytes(encoded(content))
+    case.write_bytes(encode_json(content))
     made = out / "made" / case.name
     if forged:
         digest = hashlib.sha256(case.read_bytes()).hexdigest()
-        made.write_bytes(encoded({**json.loads(made.read_bytes()), "result_sha256": digest}))
+        made.write_bytes(encode_json({**json.loads(made.read_bytes()), "result_sha256": digest}))
     return case
 
 
@@ -128,7 +128,7 @@ def test_a_case_that_dies_when_it_is_decided_again_differs(study):
     def dying(work, tasks, heard, looked, limit_s):
         for at in tasks:
             heard(at, 0.5)
-            heard(at, TaskFailure.died(-9))
+            heard(at, TaskFailure.from_exit_code(-9))
 
     found = verify(read_campaign(path), out, dying, 1)
     assert (found.decided, found.same) == (1, 0)

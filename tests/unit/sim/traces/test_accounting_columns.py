@@ -48,12 +48,12 @@ def test_columns_may_be_told_by_number(tmp_path):
 
 def test_one_column_of_sacct_may_be_taken_for_another():
     columns = AccountingColumns.of("JobID|User|Submit|Planned", "User=Planned")
-    assert (columns.where("User"), columns.where("Submit")) == (3, 2)
+    assert (columns.index_of("User"), columns.index_of("Submit")) == (3, 2)
 
 
 def test_another_column_stands_in_where_one_is_not_there():
     columns = AccountingColumns.of("JobID|AllocCPUS|ReqCPUS|TimelimitRaw|ElapsedRaw|ReqNodes")
-    places = [columns.where(name) for name in ("JobIDRaw", "NCPUS", "Timelimit", "Elapsed", "NNodes", "User")]
+    places = [columns.index_of(name) for name in ("JobIDRaw", "NCPUS", "Timelimit", "Elapsed", "NNodes", "User")]
     assert places == [0, 1, 3, 4, 5, None]
 
 

@@ -4,7 +4,13 @@ import pytest
 
 from cpsched.errors import UnknownName
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.tuning.setting_candidates import candidates, changes, draws, in_full, replayable
+from cpsched_sim.tuning.setting_candidates import (
+    describe_changes,
+    expand_defaults,
+    is_randomized,
+    list_candidates,
+    to_replayable,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,35 +23,37 @@ from cpsched_sim.tuning.setting_candidates import candidates, changes, draws, in
     ids=str,
 )
 def test_the_present_setting_is_the_first_and_none_comes_twice(present):
-    found = candidates(present)
+    found = list_candidates(present)
     assert found[0] == present
     assert 18 <= len(found) <= 30
-    assert len({repr(in_full(spec)) for spec in found}) == len(found)
+    assert len({repr(expand_defaults(spec)) for spec in found}) == len(found)
     for spec in found:
         spec.build()
     kept = present.dispatcher_settings.get("horizon", "100")
-    assert {str(in_full(spec)["horizon"]) for spec in found[1:]} == {kept}
+    assert {str(expand_defaults(spec)["horizon"]) for spec in found[1:]} == {kept}
 
 
 def test_a_setting_that_says_the_default_is_the_default():
-    assert len(candidates(PolicySpec.parse("lookahead objective=default"))) == len(candidates(PolicySpec("lookahead")))
+    assert len(list_candidates(PolicySpec.parse("lookahead objective=default"))) == len(
+        list_candidates(PolicySpec("lookahead"))
+    )
 
 
 def test_what_no_replay_can_heed_is_left_out_and_seeds_go_to_those_that_draw():
     spec = PolicySpec.parse("lookahead limit_s=0.1 site_weight=1 horizon=50")
-    assert dict(replayable(spec, 2).dispatcher_settings) == {"horizon": "50", "seed": "2"}
-    assert draws(spec)
-    assert not draws(PolicySpec("easy"))
-    assert replayable(PolicySpec("easy"), 2) == PolicySpec("easy")
+    assert dict(to_replayable(spec, 2).dispatcher_settings) == {"horizon": "50", "seed": "2"}
+    assert is_randomized(spec)
+    assert not is_randomized(PolicySpec("easy"))
+    assert to_replayable(PolicySpec("easy"), 2) == PolicySpec("easy")
 
 
 def test_changes_are_told_in_words():
     present = PolicySpec("lookahead")
     other = PolicySpec.parse("lookahead / last-two objective=slowdown reserve_by=walltime")
-    assert changes(present, other) == "predictor=last-two objective=slowdown reserve_by=walltime"
-    assert changes(present, PolicySpec.parse("lookahead effort=none")) == "nothing"
+    assert describe_changes(present, other) == "predictor=last-two objective=slowdown reserve_by=walltime"
+    assert describe_changes(present, PolicySpec.parse("lookahead effort=none")) == "nothing"
 
 
 def test_an_unknown_dispatcher_is_refused():
     with pytest.raises(UnknownName):
-        candidates(PolicySpec("nobody"))
+        list_candidates(PolicySpec("nobody"))

@@ -15,10 +15,10 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import result_keys
 from cpsched_sim.tuning import tuner
-from cpsched_sim.tuning.setting_candidates import in_full
+from cpsched_sim.tuning.setting_candidates import expand_defaults
 from cpsched_sim.tuning.tuner import TuningRequest, TuningResult, as_json, tune
 from cpsched_sim.tuning.tuning_windows import halves
-from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner, key_of, tally_of
+from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner, key_of, replay_window_metrics
 from cpsched_sim.tuning.window_scores import WindowMetricSums
 from tests.fuzz.command_line import invoke
 from tests.unit.sim.tuning.weeks import as_swf, weeks
@@ -54,7 +54,7 @@ def made_up(worth):
 
 
 def objective(spec):
-    return in_full(spec).get("objective", "") if in_full(spec)["predictor"] == "walltime" else ""
+    return expand_defaults(spec).get("objective", "") if expand_defaults(spec)["predictor"] == "walltime" else ""
 
 
 def noise(window, spec):
@@ -204,7 +204,7 @@ def test_everything_is_in_the_json(cut):
 
 def test_a_replay_is_found_again_and_its_damage_is_not_believed(cut, tmp_path):
     window, kept = cut.all[0], TrialResultCache(tmp_path)
-    tally = tally_of(PolicySpec("easy"), window)
+    tally = replay_window_metrics(PolicySpec("easy"), window)
     assert tally.jobs == window.judged
     kept.keep(PolicySpec("easy"), window, tally)
     assert kept.find(PolicySpec("easy"), window) == tally
@@ -233,7 +233,7 @@ def test_replays_here_and_in_processes_are_the_same_and_the_second_run_makes_non
     apart = TrialRunner(2, kept)(trials, told.append)
     assert told[-1] == 4.0
     assert "nobody" in apart[1]
-    assert apart[0] == [tally_of(PolicySpec("easy"), window) for window in windows]
+    assert apart[0] == [replay_window_metrics(PolicySpec("easy"), window) for window in windows]
     assert kept.taken == 0
     assert TrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
     assert kept.taken == 2
@@ -282,7 +282,7 @@ def test_bad_input_is_refused_in_one_line(month, tmp_path, words, message):
 
 def test_the_command_prints_one_object_and_goes_on_from_what_it_kept(month, tmp_path, monkeypatch):
     few = [PRESENT, PolicySpec.parse("lookahead objective=slowdown")]
-    monkeypatch.setattr(tuner, "candidates", lambda present: few)
+    monkeypatch.setattr(tuner, "list_candidates", lambda present: few)
     words = ("tune", str(month), "--goal", "waits", "--limits", "none", "--seeds", "1", "--keep", str(tmp_path / "k"))
     first, again = invoke(*words, "--json"), invoke(*words)
     assert first.exit_code == 0, first.stderr

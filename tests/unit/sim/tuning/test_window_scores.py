@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.goal_presets import Goal
 from cpsched.metrics import ScheduleData
-from cpsched_sim.tuning.window_scores import WindowMetricSums, each_window, mean_of, metric_values, paired_ratios
+from cpsched_sim.tuning.window_scores import WindowMetricSums, mean_of, metric_values, paired_ratios, scores_by_window
 
 
 def measures(seed, jobs=60, slower=1.0):
@@ -52,7 +52,7 @@ def tallies(seeds, slower=1.0):
 def test_the_same_on_both_sides_is_no_difference():
     these = tallies(range(6))
     assert all(tuple(each) == (1.0, 1.0, 1.0) for each in paired_ratios(Goal.of("waits"), these, these).values())
-    assert each_window(Goal.of("waits"), these, these) == [1.0] * 6
+    assert scores_by_window(Goal.of("waits"), these, these) == [1.0] * 6
 
 
 def test_paired_windows_tell_a_gain_that_is_in_all_of_them():

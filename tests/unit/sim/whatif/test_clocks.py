@@ -8,9 +8,9 @@ import pytest
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.whatif.slurm_collection import collect
-from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_io import read_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
-from cpsched_sim.whatif.window_metrics import real
+from cpsched_sim.whatif.window_metrics import actual_schedule
 from tests.unit.sim.whatif.accounting import SYSTEM
 from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
 
@@ -28,13 +28,13 @@ def window_of(tmp_path):
         ]
         (tmp_path / "jobs.txt").write_text("\n".join([COLUMNS, *lines, ""]))
         span = WindowOptions(from_=day, to=to or f"{day}T23:59:59")
-        return read(tmp_path / "jobs.txt", str(tmp_path / "small.yaml"), span, lenient, None, dialect, None)[0]
+        return read_window(tmp_path / "jobs.txt", str(tmp_path / "small.yaml"), span, lenient, None, dialect, None)[0]
 
     return of
 
 
 def waits_and_runs(window):
-    made = real(window)
+    made = actual_schedule(window)
     return [(int(s - a), int(e - s)) for a, s, e in zip(made.arrival_s, made.start_s, made.end_s, strict=True)]
 
 
@@ -42,8 +42,8 @@ def waits_and_runs(window):
 def test_a_day_on_which_the_clock_changes_has_its_own_length(window_of, day, hours):
     window = window_of(day, ("12:00:00", "12:00:00", "13:00:00", "01:00:00"), to=f"{day}T23:59:59")
     assert window.to_s - window.from_s == hours * 3600 - 1
-    assert f"{window.moment(window.from_s):%Y-%m-%d %H:%M}" == f"{day} 00:00"
-    assert f"{window.moment(window.to_s):%Y-%m-%d %H:%M:%S}" == f"{day} 23:59:59"
+    assert f"{window.to_local_time(window.from_s):%Y-%m-%d %H:%M}" == f"{day} 00:00"
+    assert f"{window.to_local_time(window.to_s):%Y-%m-%d %H:%M:%S}" == f"{day} 23:59:59"
 
 
 def test_waits_and_runs_over_the_hour_that_came_twice_are_as_they_were(window_of):
@@ -72,7 +72,7 @@ def test_a_time_in_the_hour_that_never_was_is_refused_or_left_out_and_counted(wi
 
 
 def read_folder(path):
-    return read(path, None, WindowOptions(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
+    return read_window(path, None, WindowOptions(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
 
 
 def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
@@ -83,7 +83,9 @@ def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
             monkeypatch.setenv("TZ", zone)
             time.tzset()
             window, digests = read_folder(tmp_path / "site")
-            found.append((waits_and_runs(window), window.from_s, window.to_s, window.moment(window.from_s), digests))
+            found.append(
+                (waits_and_runs(window), window.from_s, window.to_s, window.to_local_time(window.from_s), digests)
+            )
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -97,7 +99,9 @@ def test_dates_of_a_folder_are_of_the_sites_clocks(tmp_path):
     for zone in ("UTC", "Asia/Kathmandu"):
         manifest.write_text(json.dumps(facts | {"zone": zone}))
         begins.append(
-            read(tmp_path / "site", None, WindowOptions(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None)[0].from_s
+            read_window(tmp_path / "site", None, WindowOptions(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None)[
+                0
+            ].from_s
         )
     assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
 
@@ -111,4 +115,4 @@ def test_a_month_without_events_has_no_outages(tmp_path, events):
         file.write_text(events)
     window, digests = read_folder(tmp_path / "site")
     assert (digests["outages"], int((window.role == OUTAGE).sum())) == (0, 0)
-    assert window.judged.any()
+    assert window.is_judged.any()

@@ -9,7 +9,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.whatif.decision_pace import DecisionTiming, StartLagSequence
-from cpsched_sim.whatif.whatif_cases import WhatIfCase, beside_site
+from cpsched_sim.whatif.whatif_cases import WhatIfCase, with_site_policy
 from cpsched_sim.whatif.window_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window
 
@@ -102,12 +102,12 @@ def test_a_start_is_as_late_as_the_lag_and_holds_its_nodes_meanwhile(tmp_path):
 
 def test_lags_are_whole_seconds_whose_mean_is_the_lag():
     lags = StartLagSequence(0.7)
-    drawn = [lags.next() for _ in range(1000)]
+    drawn = [lags.next_delay_s() for _ in range(1000)]
     assert set(drawn) == {0, 1}
     assert sum(drawn) == pytest.approx(700, abs=3)
-    assert {StartLagSequence(2.0).next(), StartLagSequence(0.0).next()} == {2, 0}
+    assert {StartLagSequence(2.0).next_delay_s(), StartLagSequence(0.0).next_delay_s()} == {2, 0}
     again = StartLagSequence(0.7)
-    assert [again.next() for _ in range(1000)] == drawn
+    assert [again.next_delay_s() for _ in range(1000)] == drawn
 
 
 def test_who_really_gave_up_is_gone_by_then_also_where_it_starts_late(tmp_path):
@@ -152,7 +152,7 @@ def test_the_bridges_modes_have_the_bridges_settings_where_a_case_has_no_others(
     assert WhatIfCase.parse("advise").spec.dispatcher_settings == {"every_s": "30"}
     assert WhatIfCase.parse("advise every_s=60").spec.dispatcher_settings == {"every_s": "60"}
     assert WhatIfCase.parse("advised").spec.dispatcher_settings == {}
-    told = {text: beside_site(WhatIfCase.parse(text)).spec.dispatcher_settings
+    told = {text: with_site_policy(WhatIfCase.parse(text)).spec.dispatcher_settings
             for text in ("control", "control site_weight=0", "advise", "lookahead", "easy")}  # fmt: skip
     assert told == {
         "control": {"site_weight": "1"}, "control site_weight=0": {"site_weight": "0"},

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched_sim.experiments.statistics import DRAWS, interval
+from cpsched_sim.experiments.statistics import DRAWS, bootstrap_interval
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN, SIGNIFICANT, compare_case, users_waiting_longer
 from cpsched_sim.whatif.job_classes import groupings, users_of
-from cpsched_sim.whatif.twin_fidelity import judged
+from cpsched_sim.whatif.twin_fidelity import grade_twin
 from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_config
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
     WindowInvariants,
     WindowSchedule,
-    in_use,
-    real,
+    actual_schedule,
+    hourly_usage,
     window_metrics_of,
 )
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window
@@ -37,7 +37,7 @@ def hourly(days, users):
 
 
 def facts_and_real(window):
-    really = real(window)
+    really = actual_schedule(window)
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
     return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [really]), really
 
@@ -65,10 +65,10 @@ def mean_wait_of(found):
 )  # fmt: skip
 def test_blocks_are_the_longest_of_which_there_are_enough(lasts_s, kind, length_s, count):
     blocks = BlockBootstrap.of(100, 100 + lasts_s)
-    assert (blocks.kind, blocks.length_s, blocks.count, blocks.enough) == (kind, length_s, count, count >= 6)
+    assert (blocks.kind, blocks.length_s, blocks.count, blocks.has_enough_blocks) == (kind, length_s, count, count >= 6)
     assert blocks.drawn.shape == (DRAWS, count)
     assert (blocks.drawn.sum(axis=1) == count).all()
-    assert blocks.of_times(np.array([0, 100, 99 + length_s, 100 + length_s, 10**9])).tolist() == [
+    assert blocks.block_of_times(np.array([0, 100, 99 + length_s, 100 + length_s, 10**9])).tolist() == [
         0, 0, 0, min(1, count - 1), count - 1,
     ]  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_blocks_are_the_longest_of_which_there_are_enough(lasts_s, kind, length_
 def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 200, 400, 500)])
     facts, really = facts_and_real(window)
-    assert not facts.blocks.enough
+    assert not facts.blocks.has_enough_blocks
     row = mean_wait_of(compare_case(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))
     assert (row["difference"], row["interval"]) == (-50, None)
     assert row["verdict"] == "not significant: no interval, the window is too short"
@@ -84,10 +84,10 @@ def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
 
 def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
     blocks = BlockBootstrap.of(0, 10 * DAY)
-    block = blocks.of_times(np.arange(100) * DAY // 10)
+    block = blocks.block_of_times(np.arange(100) * DAY // 10)
     point, draws = blocks.ratios(blocks.sums(block, 7.0), blocks.sums(block, 1.0))
     assert point[0] == 7
-    assert interval(draws[0], blocks.count) == (7, 7)
+    assert bootstrap_interval(draws[0], blocks.count) == (7, 7)
 
 
 def test_quantiles_of_draws_are_near_the_quantile():
@@ -119,13 +119,15 @@ def test_figures_of_a_schedule_by_hand(tmp_path):
     assert value["jobs that waited an hour and more"] == pytest.approx(100 / 3)
     assert value["mean wait of wide jobs"] == pytest.approx(2400), "a tenth of 20 cores: all of them"
     assert np.isnan(value["GPUs empty though somebody waited for one"])
-    assert in_use(facts, really).used[0] == pytest.approx(20 * 59 / 60), "the window begins a minute before midnight"
+    assert hourly_usage(facts, really).used[0] == pytest.approx(20 * 59 / 60), (
+        "the window begins a minute before midnight"
+    )
 
 
 def test_what_is_empty_while_somebody_waits_counts_and_what_is_empty_otherwise_does_not(tmp_path):
     lines = [a_line(1, 0, 3600, 7200), a_line(2, 14400, 14400, 14460)]
     facts, really = facts_and_real(a_window(tmp_path, lines))
-    empty = in_use(facts, really).empty
+    empty = hourly_usage(facts, really).empty
     assert empty[0] == pytest.approx(20 * 59 / 60)
     assert empty[3] == 0
 
@@ -202,7 +204,7 @@ def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypa
      (30, 91, 0, "hopeless"), (600, 600, 0.2, "good"), (600, 600, 0.21, "hopeless")],
 )  # fmt: skip
 def test_the_twins_grade(really_s, twin_s, use_off, grade):
-    assert judged(really_s, twin_s, use_off).grade == grade
+    assert grade_twin(really_s, twin_s, use_off).grade == grade
 
 
 def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
@@ -226,8 +228,8 @@ def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
 
 
 def test_a_twin_that_is_right_on_average_alone_is_not_good():
-    assert judged(6000, 6000, 0.0, by_size_s=2000).grade == "fair"
-    assert judged(6000, 6000, 0.0, by_size_s=50).grade == "good"
+    assert grade_twin(6000, 6000, 0.0, by_size_s=2000).grade == "fair"
+    assert grade_twin(6000, 6000, 0.0, by_size_s=50).grade == "good"
 
 
 # ------------------------------------------------------------------------------------------ cases
@@ -303,17 +305,17 @@ def test_an_unknown_dispatcher_is_an_error():
 
 def test_more_nodes_less_partitions_shorter_limits(tmp_path):
     window = a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
-    more = WhatIfCase.parse("add-nodes=2 like=b1").applied(window)
+    more = WhatIfCase.parse("add-nodes=2 like=b1").apply_to(window)
     assert more.system.node_types["b"].count == 4
-    less = WhatIfCase.parse("remove-partition=old").applied(window)
+    less = WhatIfCase.parse("remove-partition=old").apply_to(window)
     assert list(less.system.partitions) == ["main"]
     assert [item.job.queue for item in less.jobs] == ["main", "main"]
-    shorter = WhatIfCase.parse("walltimes=0.1").applied(window)
+    shorter = WhatIfCase.parse("walltimes=0.1").apply_to(window)
     assert [item.job.walltime_s for item in shorter.jobs] == [360, 3600]
-    assert [item.job.walltime_s for item in WhatIfCase.parse("walltimes=0.001").applied(window).jobs] == [100, 100]
+    assert [item.job.walltime_s for item in WhatIfCase.parse("walltimes=0.001").apply_to(window).jobs] == [100, 100]
     for wrong in ("add-nodes=2 like=zz", "add-nodes=2", "remove-partition=zz", "remove-partition=old into=zz"):
         with pytest.raises(InvalidValue):
-            WhatIfCase.parse(wrong).applied(window)
+            WhatIfCase.parse(wrong).apply_to(window)
 
 
 def test_hours_of_the_week_are_those_of_the_zone(tmp_path):

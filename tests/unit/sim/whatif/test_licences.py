@@ -20,10 +20,10 @@ from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.decision_pace import DecisionTiming
 from cpsched_sim.whatif.licences import LicenceUsage, WindowLicences, parse_totals, read_totals
-from cpsched_sim.whatif.site_changes import changes
+from cpsched_sim.whatif.site_changes import list_changes
 from cpsched_sim.whatif.slurm_collection import collect
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_io import read_window
 from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowOptions
 from cpsched_sim.whatif.window_replay import EVENTS, replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
@@ -339,7 +339,7 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
 
 
 def of_folder(path, totals=None, earlier=None):
-    return read(path, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals)
+    return read_window(path, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals)
 
 
 def test_how_many_there_are_is_collected_and_counts_in_the_replay(tmp_path):
@@ -374,9 +374,9 @@ def test_a_broken_total_in_a_folder_is_told_with_file_and_line(tmp_path):
 
 def test_other_totals_than_before_are_told(tmp_path):
     earlier, later = a_folder(tmp_path / "one", "LicenseName=matlab Total=5\n"), a_folder(tmp_path / "two")
-    assert changes(earlier, later) == ["licence matlab: Total was 5, is 2"]
+    assert list_changes(earlier, later) == ["licence matlab: Total was 5, is 2"]
     (earlier / "licenses.txt").unlink()
-    assert changes(earlier, later) == []
+    assert list_changes(earlier, later) == []
 
 
 def test_on_the_command_line_they_are_given_by_name(tmp_path):
@@ -404,7 +404,7 @@ def a_cluster(window):
     """The machine of a window after all arrivals, before any start."""
     cluster = SimulatedCluster(System(window.system, window.header).cluster)
     cluster.load(window.jobs)
-    cluster.pass_until(FIRST_S + 3)
+    cluster.skip_to(FIRST_S + 3)
     return cluster
 
 
@@ -415,7 +415,7 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     assert play is not None
     cluster = a_cluster(window)
     dispatcher = ReplayPolicySetup(WhatIfCase.parse("easy").spec).build(window.jobs)
-    limits = play.beside(None, cluster.snapshot())
+    limits = play.add_licence_limits(None, cluster.snapshot())
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
     assert dict(found.limited) == {
@@ -423,7 +423,7 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
         4: "Licenses: 2 of 2 matlab of the cluster are in use",
     }
     none = np.array([], np.int64)
-    assert (play.used(np.array([0, 2, 3])).tolist(), play.used(none).tolist()) == ([3], [0])
+    assert (play.count_used(np.array([0, 2, 3])).tolist(), play.count_used(none).tolist()) == ([3], [0])
     assert [play.has_room(at, np.array([3])) for at in range(3)] == [False, False, True]
 
 
@@ -433,8 +433,8 @@ def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site
     limits = QueueLimitStatus()
     assert play is not None
     narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
-    assert play.beside(None, narrow) is None
-    assert play.beside(limits, narrow) is limits
+    assert play.add_licence_limits(None, narrow) is None
+    assert play.add_licence_limits(limits, narrow) is limits
     assert LicenceUsage.of(WindowLicences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
 
 
@@ -446,4 +446,4 @@ def test_where_there_are_enough_for_everybody_at_once_the_limits_are_those_of_th
     window = a_window(tmp_path, lines, totals={"matlab": total})
     play, limits = LicenceUsage.of(window.licences, len(window.jobs)), QueueLimitStatus()
     assert play is not None
-    assert (play.beside(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says
+    assert (play.add_licence_limits(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says

@@ -4,7 +4,7 @@ import pytest
 
 from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import STILL_RUNS, STILL_WAITS, TOLD_LATER, read_history
-from cpsched_sim.whatif.runaway_jobs import OF_SLURM, OVER_LIMIT, OVER_NODE, OVER_WAIT, runaways
+from cpsched_sim.whatif.runaway_jobs import OF_SLURM, OVER_LIMIT, OVER_NODE, OVER_WAIT, find_runaway_jobs
 from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_window
 
 DAY_S = 86_400
@@ -15,7 +15,7 @@ RUNNING = {"end": None, "State": "RUNNING"}
 
 def found(tmp_path, *lines):
     history = read_history(a_file(tmp_path, [*ENDED, *lines]))
-    return runaways(history, parse_system(tmp_path, SYSTEM))
+    return find_runaway_jobs(history, parse_system(tmp_path, SYSTEM))
 
 
 @pytest.mark.parametrize(

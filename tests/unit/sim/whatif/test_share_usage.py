@@ -9,7 +9,7 @@ import pytest
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.share_usage import usage_against_shares
-from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule, real
+from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule, actual_schedule
 from tests.unit.sim.whatif.accounting import a_line, a_window
 
 POLICY = "accounts: { phys: { shares: 3, users: [ada] }, bio: { shares: 1, users: [bob] } }\n"
@@ -21,17 +21,17 @@ def window(tmp_path):
     whole = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
     lines = [a_line(1, 0, 0, 7200, User="bob", Account="bio", **whole), a_line(2, 0, 7200, 14400, **whole)]
     window = a_window(tmp_path, lines)
-    site, jobs = parse_policy(Path("p.yaml"), POLICY).assigned(window.jobs)
+    site, jobs = parse_policy(Path("p.yaml"), POLICY).with_users_of(window.jobs)
     return replace(window, site=site, jobs=jobs, to_s=window.from_s + 60 + 3 * 3600)
 
 
 def facts_of(window):
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [real(window)])
+    return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [actual_schedule(window)])
 
 
 def test_use_beyond_the_window_does_not_count_and_what_is_due_is_by_shares(window):
-    found = usage_against_shares(facts_of(window), real(window))
+    found = usage_against_shares(facts_of(window), actual_schedule(window))
     rows = {row["account"]: row for row in found["accounts"]}
     assert (rows["phys"]["share"], rows["bio"]["share"]) == (0.75, 0.25)
     assert rows["bio"]["used"] == pytest.approx(2 / 3), "two of three hours; the fourth is beyond the window"
@@ -40,16 +40,16 @@ def test_use_beyond_the_window_does_not_count_and_what_is_due_is_by_shares(windo
 
 
 def test_where_each_has_what_it_is_due_nothing_is_apart(window):
-    made = real(window)
+    made = actual_schedule(window)
     turned = WindowSchedule(made.arrival_s, made.start_s[::-1].copy(), made.end_s[::-1].copy())
     assert usage_against_shares(facts_of(window), turned)["distance"] == pytest.approx(0.0)
 
 
 def test_without_shares_nothing_is_said(window):
-    assert usage_against_shares(facts_of(replace(window, site=None)), real(window)) is None
+    assert usage_against_shares(facts_of(replace(window, site=None)), actual_schedule(window)) is None
 
 
 def test_a_schedule_that_never_reaches_the_window_says_nothing(window):
-    made = real(window)
+    made = actual_schedule(window)
     late = WindowSchedule(made.arrival_s + 10**6, made.start_s + 10**6, made.end_s + 10**6)
     assert usage_against_shares(facts_of(window), late) is None

@@ -6,9 +6,9 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
-from cpsched_sim.whatif.site_changes import changes, parameters
+from cpsched_sim.whatif.site_changes import list_changes, parameters
 from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect, pseudonymize
-from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_io import read_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
 from tests.unit.sim.whatif.test_slurm_collection import NODES, NOW, answers, at
@@ -36,12 +36,12 @@ def before(path, until_h=10, **other):
 
 def window_of(folder, earlier=None, to=""):
     span = WindowOptions(from_=at(0) + "+00:00", to=to)
-    return read(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
+    return read_window(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
 
 
 def test_two_that_are_alike_differ_in_nothing(tmp_path):
     earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
-    assert changes(earlier, later) == []
+    assert list_changes(earlier, later) == []
     assert any(note.startswith("no change since") for note in window_of(later, earlier).notes)
 
 
@@ -51,7 +51,7 @@ def test_each_thing_that_is_not_as_it_was_is_named_with_both_values(tmp_path):
         partitions=("PriorityTier=3", "PriorityTier=1"), qos=("fast|9", "fast|4"),
         nodes=("NodeName=n1 CPUTot=4 CPUEfctv=4", "NodeName=n1 CPUTot=2 CPUEfctv=2"),
     )  # fmt: skip
-    found = changes(earlier, a_folder(tmp_path / "two"))
+    found = list_changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: PriorityWeightAge was 500, is 1000",
         "partition main: PriorityTier was 1, is 3",
@@ -65,7 +65,7 @@ def test_what_came_and_what_went_is_told(tmp_path):
         tmp_path / "one", config=("SchedulerParameters     = bf_interval=45\n", ""),
         partitions=("PartitionName=main", "PartitionName=old"), nodes=("NodeName=n3 ", "NodeName=n9 "),
     )  # fmt: skip
-    found = changes(earlier, a_folder(tmp_path / "two"))
+    found = list_changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
         "1 node is new: away until the first job ran there: n3", "1 node is gone, and missing in the replay: n9",
@@ -109,7 +109,7 @@ def test_the_earlier_folder_must_be_earlier(tmp_path):
 
 def test_a_bare_file_has_no_earlier_folder(tmp_path):
     with pytest.raises(InvalidValue, match="is for a folder"):
-        read(
+        read_window(
             a_folder(tmp_path / "one") / "jobs.txt",
             None,
             WindowOptions(),
@@ -138,5 +138,5 @@ def test_files_that_one_folder_lacks_are_no_change(tmp_path):
     earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
     for name in ("config", "partitions", "qos"):
         (earlier / f"{name}.txt").unlink()
-    assert changes(earlier, later) == []
+    assert list_changes(earlier, later) == []
     assert NODES.count("NodeName") == 3

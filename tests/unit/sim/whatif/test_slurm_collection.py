@@ -16,7 +16,7 @@ from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.slurm_collection import FORMAT, collect, days_of, slurm_output
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_io import read
+from cpsched_sim.whatif.whatif_io import read_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
 from cpsched_sim.whatif.window_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S
@@ -186,7 +186,9 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
     outages, strange = there.outages(there.system())
     assert strange == 1, "a node that is not there any more"
     assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
-    window, digests = read(folder, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy())
+    window, digests = read_window(
+        folder, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy()
+    )
     away = window.role == OUTAGE
     assert away.sum() == 2
     assert digests["outages"] == 2

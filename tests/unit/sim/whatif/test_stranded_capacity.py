@@ -15,7 +15,7 @@ from cpsched_sim.whatif.stranded_capacity import (
     PROCESSORS,
     WHOLE,
     PlacedSchedule,
-    stranded,
+    compute_stranded_capacity,
 )
 
 CLUSTER = Cluster.of([[4, 100, 0], [4, 100, 0], [8, 100, 2]], ["cores", "memory_mib", "gpus"], node_sets={"gpu": [2]})
@@ -39,7 +39,7 @@ def empty(running, waiting, away=()):
         np.zeros(n, np.int64), left_s, start_s, np.where(runs, 10_000, NEVER), np.cumsum(count) - count, count, node,
         np.ones(len(ran), np.int64),
     )  # fmt: skip
-    found = stranded(CLUSTER, [*(request for request, _ in ran), *waiting], is_away, made, 0, 3600)
+    found = compute_stranded_capacity(CLUSTER, [*(request for request, _ in ran), *waiting], is_away, made, 0, 3600)
     return {
         (what, cause): amount
         for what in (PROCESSORS, GPUS)
@@ -90,7 +90,7 @@ def test_several_units_of_a_job_take_their_room_each():
     one = np.zeros(2, np.int64)
     made = PlacedSchedule(one, np.array([0, 9000]), np.array([0, NEVER]), np.array([9000, NEVER]), one, np.array([2, 0]),  # noqa: E501
                np.array([0, 2]), np.array([2, 1]))  # fmt: skip
-    found = stranded(CLUSTER, [asks(2, units=3), asks(1)], np.zeros(2, np.bool_), made, 0, 7200)
+    found = compute_stranded_capacity(CLUSTER, [asks(2, units=3), asks(1)], np.zeros(2, np.bool_), made, 0, 7200)
     assert found[PROCESSORS].tolist() == [10 if cause == HELD else 0 for cause in range(len(CAUSES))]
 
 
@@ -98,4 +98,4 @@ def test_an_outage_that_waits_for_a_free_node_is_nobody_who_waits():
     made = PlacedSchedule(
         *(np.full(1, at, np.int64) for at in (0, 10_000, NEVER, NEVER, 0, 0)), *(np.zeros(0, np.int64),) * 2
     )
-    assert not stranded(CLUSTER, [asks(1)], np.ones(1, np.bool_), made, 0, 3600).any()
+    assert not compute_stranded_capacity(CLUSTER, [asks(1)], np.ones(1, np.bool_), made, 0, 3600).any()

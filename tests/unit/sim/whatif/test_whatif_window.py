@@ -109,7 +109,7 @@ def test_a_wrong_span_names_the_rule(tmp_path, span, rule):
 
 def test_dates_are_of_the_zone_of_the_file(tmp_path):
     there = a_window(tmp_path, [a_line(1, 2 * DAY, 2 * DAY, 2 * DAY + 9)], WindowOptions(days=1))
-    assert there.moment(FIRST_S).hour == 0
+    assert there.to_local_time(FIRST_S).hour == 0
     history = read_history(a_file(tmp_path, [a_line(1, 3 * DAY, 3 * DAY, 3 * DAY + 9)]))
     assert history.last_s == FIRST_S + 3 * DAY + 9
 
@@ -158,7 +158,7 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before(tmp
     lines = [a_line(at, at, 9 + at, 99 + at, QOS=name) for at, name in enumerate(names)]
     window = a_window(tmp_path, lines, site=load_policy(policy))
     assert [item.job.qos for item in window.jobs] == ["long", "normal", "normal", "long"]
-    other = WhatIfCase.parse(f"slurm policy={policy}").applied(window)
+    other = WhatIfCase.parse(f"slurm policy={policy}").apply_to(window)
     assert [item.job.qos for item in other.jobs] == ["long", "normal", "normal", "long"]
 
 

@@ -126,7 +126,7 @@ def test_soft_walltimes_are_estimates(traces):
     workload = load(traces["swf"], traces["system"])
     assert [item.soft_walltime_s for item in workload.jobs] == [150] * 3
     result = simulate(workload, "easy", "soft-walltime")
-    assert result.left_waiting == 0
+    assert result.never_started_count == 0
 
 
 def test_another_table_is_refused_by_its_columns(tmp_path):

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
-from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 POINTS = "cpsched_points"
@@ -63,7 +63,7 @@ class FormulaNotComputable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobSortFormula:
-    """Hold a parsed formula; `of` parses one."""
+    """Hold a parsed formula; `parse` parses one."""
 
     text: str
     body: ast.expr
@@ -71,7 +71,7 @@ class JobSortFormula:
     """Terms that the formula uses."""
 
     @classmethod
-    def of(cls, text: str) -> JobSortFormula:
+    def parse(cls, text: str) -> JobSortFormula:
         """Parse a formula; raise `FormulaNotComputable` if PBS does not print its terms."""
         if len(text) > MOST_SIGNS:
             raise FormulaNotComputable(f"is longer than {MOST_SIGNS} signs")
@@ -86,12 +86,12 @@ class JobSortFormula:
         return cls(text, body, frozenset(names))
 
     @property
-    def adds_points(self) -> bool:
+    def has_unit_boost_weight(self) -> bool:
         """Whether one more point raises the value of every job by one."""
         everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == POINTS]
         return len(everywhere) == 1 and any(term is everywhere[0] for term in _added(self.body))
 
-    def value(self, terms: Mapping[str, float]) -> float:
+    def evaluate(self, terms: Mapping[str, float]) -> float:
         """Return a job's value, 0 if it cannot be computed; missing terms are 0."""
         try:
             found = float(_value(self.body, terms))
@@ -100,9 +100,9 @@ class JobSortFormula:
         return found if math.isfinite(found) else 0.0
 
 
-def terms_of(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
+def compute_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
     """Return the values of a formula's terms for a job; omit unreadable ones."""
-    wishes = texts_of(job, "Resource_List")
+    wishes = get_part_texts(job, "Resource_List")
     found = {}
     for name in formula.names:
         try:
@@ -115,20 +115,20 @@ def terms_of(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, f
 def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> float:
     match name:
         case "eligible_time":
-            return float(parse_duration_s(text_of(job, "eligible_time", "0")))
+            return float(parse_duration_s(get_text(job, "eligible_time", "0")))
         case "accrue_type":
-            return float(text_of(job, "accrue_type", "0"))
+            return float(get_text(job, "accrue_type", "0"))
         case "job_priority":
-            return float(text_of(job, "Priority", "0"))
+            return float(get_text(job, "Priority", "0"))
         case "queue_priority":
-            return float(text_of(queue, "Priority", "0"))
+            return float(get_text(queue, "Priority", "0"))
     said = wishes.get(name, "0")
     if ":" in said:
         return float(parse_duration_s(said))
     try:
         return float(said)
     except ValueError:
-        return float(amount(said, is_size=True) * KIB_IN_MIB)
+        return float(parse_amount(said, is_size=True) * KIB_IN_MIB)
 
 
 def _names(body: ast.expr) -> set[str]:

@@ -46,13 +46,13 @@ def job_numbers(names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def parent_of(name: str) -> str | None:
+def parent_array_name(name: str) -> str | None:
     """Return the name of a subjob's array; None for other jobs."""
     found = NAME.fullmatch(name)
     return f"{found[1]}[].{found[3]}" if found and found[2] else None
 
 
-def label_of(number: int) -> str:
+def format_job_number(number: int) -> str:
     """Return the name without the server, from the number."""
     sequence, index = number & ((1 << SEQUENCE_BITS) - 1), number >> SEQUENCE_BITS
     if number >= STRANGE or not index:
@@ -65,6 +65,6 @@ def is_array(name: str) -> bool:
     return "[]" in name
 
 
-def label(name: str) -> str:
+def strip_server_name(name: str) -> str:
     """Return the name without the server, as users write it."""
     return name.partition(".")[0]

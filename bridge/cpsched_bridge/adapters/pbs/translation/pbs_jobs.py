@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from cpsched.errors import escape_controls
 from cpsched.model import IntArray, Job, PendingCode, PendingReason
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Value, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, Value, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.pbs_limits import counted_as, owner_of
+from cpsched_bridge.adapters.pbs.translation.pbs_limits import get_owner, limit_entities
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, conflicting_reservations
-from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, chunk_request, chunks_fit
+from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, parse_time_s
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, build_chunk_request, chunks_fit
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable_reason
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING = frozenset("QHWT")
@@ -73,7 +73,9 @@ class PbsPendingJobs:
     """Jobs of `pending` that their vnodes have not accepted yet, or refused."""
 
 
-def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsPendingContext) -> PbsPendingJobs:
+def translate_pending_jobs(
+    jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: PbsPendingContext
+) -> PbsPendingJobs:
     """Return the waiting jobs in arrival order; each subjob is a job."""
     found = PbsPendingJobs()
     room = _room_in_arrays(jobs)
@@ -83,7 +85,7 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
             continue
         state = str(record.get("job_state", ""))
         if state in WAITING or _begins(record) or _is_broken(record):
-            array = pbs_job_ids.parent_of(name) or ""
+            array = pbs_job_ids.parent_array_name(name) or ""
             order.append((_waits_since(record, jobs.get(array), numbers[name], scene), numbers[name], name, array))
     for since_s, number, name, array in sorted(order):
         record, parent = jobs[name], jobs.get(array)
@@ -92,7 +94,7 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
         except (JobNotModelled, *UNREADABLE) as reason:
             if _begins(record):
                 continue  # the running jobs include it
-            why = reason.reason if isinstance(reason, JobNotModelled) else unreadable(reason)
+            why = reason.reason if isinstance(reason, JobNotModelled) else unreadable_reason(reason)
             found.left.append(_left(name, number, record, parent, why, scene))
             continue
         if array in room:
@@ -101,48 +103,48 @@ def pending_jobs(jobs: Mapping[str, Record], numbers: Mapping[str, int], scene: 
                 job = replace(job, ineligible=FULL)
         stays = hold is Hold.PLUGIN and parent is not None and parent.get("job_state") == BEGUN
         found.pending.append(
-            PendingJob(job, hold, False, pbs_job_ids.label(name), release_is_pointless=stays, holder=holder)
+            PendingJob(job, hold, False, pbs_job_ids.strip_server_name(name), release_is_pointless=stays, holder=holder)
         )
         found.asked[number], found.records[number] = asks, record
         if _begins(record):
             found.begins.add(number)
-        if LEAST in texts_of(record, "Resource_List") and job.walltime_s != FOREVER_S:
+        if LEAST in get_part_texts(record, "Resource_List") and job.walltime_s != FOREVER_S:
             found.fitted[number] = job.walltime_s
     return found
 
 
-def job_of(record: Record, number: int, asks: ChunkedRequest, walltime_s: int, since_s: int | None = None) -> Job:
+def build_job(record: Record, number: int, asks: ChunkedRequest, walltime_s: int, since_s: int | None = None) -> Job:
     """Return a record as a job; `since_s` defaults to its arrival."""
     return Job(
         id=number,
         submit_s=_arrival(record) if since_s is None else since_s,
         walltime_s=walltime_s,
         request=asks.request,
-        user=owner_of(record),
+        user=get_owner(record),
         name=str(record.get("Job_Name", "")),
-        queue=text_of(record, "queue"),
+        queue=get_text(record, "queue"),
         account=str(record.get("Account_Name", "") or record.get("project", "")),
     )
 
 
-def walltime_of(record: Record) -> int:
+def get_walltime_s(record: Record) -> int:
     """Return a job's walltime in seconds."""
-    said = texts_of(record, "Resource_List").get("walltime", "")
+    said = get_part_texts(record, "Resource_List").get("walltime", "")
     return max(1, parse_duration_s(said)) if said else FOREVER_S
 
 
-def walltimes_of(record: Record, scene: PbsPendingContext) -> tuple[int, ...]:
+def list_walltimes_s(record: Record, scene: PbsPendingContext) -> tuple[int, ...]:
     """Return the walltimes (s) that a waiting job may start with, longest first.
 
     A job without a `min_walltime` has one. Otherwise: its longest walltime, and shorter ones that end before a
     reservation, in whole minutes. Without a `max_walltime`, the longest is `walltime`, which the user or PBS's last
     start wrote.
     """
-    wishes = texts_of(record, "Resource_List")
+    wishes = get_part_texts(record, "Resource_List")
     if LEAST not in wishes:
-        return (walltime_of(record),)
+        return (get_walltime_s(record),)
     least = max(1, parse_duration_s(wishes[LEAST]))
-    most = max(least, parse_duration_s(wishes[MOST]) if MOST in wishes else walltime_of(record))
+    most = max(least, parse_duration_s(wishes[MOST]) if MOST in wishes else get_walltime_s(record))
     left = {(each.from_s - scene.now_s) // MINUTE_S * MINUTE_S for each in scene.reservations} | {least}
     shorter = sorted((seconds for seconds in left if least <= seconds < most), reverse=True)
     return (most, *shorter[: MOST_WALLTIMES - 2], *shorter[MOST_WALLTIMES - 2 :][-1:])
@@ -155,32 +157,32 @@ def _read(
         raise JobNotModelled("cannot be read", f"cannot be read: {record[UNREADABLE_KEY]}")
     if number >= pbs_job_ids.STRANGE:
         raise JobNotModelled("another job has its number")
-    counted_as(record)
-    name = text_of(record, "queue")
+    limit_entities(record)
+    name = get_text(record, "queue")
     queue = scene.queues.get(name)
     if queue is None:
         raise JobNotModelled(f"queue {escape_controls(name)} is not the bridge's")
-    wishes = texts_of(record, "Resource_List")
-    select, place = text_of(record, "schedselect") or wishes.get("select", ""), wishes.get("place", "")
+    wishes = get_part_texts(record, "Resource_List")
+    select, place = get_text(record, "schedselect") or wishes.get("select", ""), wishes.get("place", "")
     if not select:
         raise JobNotModelled("asks for no chunks")
-    everywhere = scene.machine.of_queue(queue.record, name)
-    walltimes = walltimes_of(record, scene)
+    everywhere = scene.machine.select_by_queue(queue.record, name)
+    walltimes = list_walltimes_s(record, scene)
     tries = []
     for seconds in walltimes:
         allowed = everywhere
         for each in conflicting_reservations(scene.reservations, scene.now_s, scene.now_s + seconds):
             allowed = allowed & ~each.members
         with contextlib.suppress(JobNotModelled):
-            tries.append((seconds, chunk_request(select, place, scene.machine, allowed, scene.free)))
+            tries.append((seconds, build_chunk_request(select, place, scene.machine, allowed, scene.free)))
     before = None
     if tries:
         begin = (each for each in tries if len(tries) > 1 and chunks_fit(each[1].request, scene.free, scene.machine))
         walltime_s, asks = next(begin, tries[0])
     else:
-        walltime_s, asks = walltimes[0], chunk_request(select, place, scene.machine, everywhere, scene.free)
+        walltime_s, asks = walltimes[0], build_chunk_request(select, place, scene.machine, everywhere, scene.free)
         before = PendingReason(PendingCode.NO_GAP)
-    job = job_of(record, number, asks, walltime_s, since_s)
+    job = build_job(record, number, asks, walltime_s, since_s)
     hold, holder, why = _hold(record, parent, queue, scene.by_hand)
     return replace(job, ineligible=before or why), asks, (hold, holder)
 
@@ -192,10 +194,10 @@ def _hold(
 
     PBS has four holds: user (`u`), operator (`o`), manager or dependency (`s`), and expired password (`p`).
     """
-    state = text_of(record, "job_state")
+    state = get_text(record, "job_state")
     if state in ("R", "E"):
         return Hold.NONE, Holder.OWNER, None
-    holds = {letter for each in (record, parent or {}) for letter in text_of(each, "Hold_Types", "n")} - {"n"}
+    holds = {letter for each in (record, parent or {}) for letter in get_text(each, "Hold_Types", "n")} - {"n"}
     if holds or state == "H":
         depends = "s" in holds and "depend" in record
         by_administrator = "o" in holds or ("s" in holds and not depends)
@@ -219,10 +221,10 @@ def _left(
         holds = {str(each.get("Hold_Types", "n")) for each in (record, parent or {})}
         held = holds <= {"n"} and record.get("job_state") == "Q"
     try:
-        user = owner_of(record)
+        user = get_owner(record)
     except UNREADABLE:
         user = ""
-    return UnmanagedJob(number, reason, pbs_job_ids.label(name), escape_controls(user), held_for_us=held)
+    return UnmanagedJob(number, reason, pbs_job_ids.strip_server_name(name), escape_controls(user), held_for_us=held)
 
 
 def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
@@ -233,7 +235,7 @@ def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
         if bound.isdigit():
             most[name] = int(bound)
     for name, record in jobs.items():
-        array = pbs_job_ids.parent_of(name)
+        array = pbs_job_ids.parent_array_name(name)
         if array in most and record.get("job_state") in ("R", "E", "S", "U"):
             most[array] -= 1
     return most
@@ -245,7 +247,7 @@ def _arrival(record: Mapping[str, Value]) -> int:
         said = record.get(name)
         if isinstance(said, str) and said:
             try:
-                return time_s(said)
+                return parse_time_s(said)
             except UNREADABLE:
                 return 0
     return 0

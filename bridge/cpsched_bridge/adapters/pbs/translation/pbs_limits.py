@@ -20,8 +20,8 @@ from fractions import Fraction
 from cpsched.parsing.pbs_select import parse_size_bytes
 from cpsched.site.admission import QueueLimitStatus
 from cpsched.site.limit_checks import JobLimitChecks, LimitCheck
-from cpsched_bridge.adapters.pbs.pbs_records import Record, Value, all_of, text_of, texts_of
-from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
+from cpsched_bridge.adapters.pbs.pbs_records import Record, Value, get_part_texts, get_text, to_texts
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([^\]\s]+)\s*\]")
@@ -53,7 +53,7 @@ class PbsRunLimitTable:
     _named: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
+    def from_records(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
         """Return the limits of server and queues; `notes` lists unreadable entries."""
         found = cls()
         kept: list[PbsRunLimit] = []
@@ -67,7 +67,7 @@ class PbsRunLimitTable:
         found._named = {(each.scope, each.kind, each.who, each.resource) for each in kept}
         return found
 
-    def now(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimitStatus | None:
+    def compute_queue_limits(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimitStatus | None:
         """Return limits and usage for the waiting jobs, by number; None without limits."""
         if not self.limits:
             return None
@@ -98,7 +98,7 @@ class PbsRunLimitTable:
     def _about(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
         """Return the limits that apply to a job, each with the name that it counts."""
         try:
-            names = counted_as(record)
+            names = limit_entities(record)
         except UNREADABLE:  # a running job: a waiting one would be unmanaged
             names = {"o": ALL, "u": "", "g": "", "p": ""}
         queue = str(record.get("queue", ""))
@@ -109,25 +109,25 @@ class PbsRunLimitTable:
                 yield limit, name
 
 
-def counted_as(record: Record) -> dict[str, str]:
+def limit_entities(record: Record) -> dict[str, str]:
     """Return the names that a job counts for, by limit letter; raise `ValueError`."""
-    return {"o": ALL, "u": owner_of(record), "g": text_of(record, "egroup"), "p": text_of(record, "project")}
+    return {"o": ALL, "u": get_owner(record), "g": get_text(record, "egroup"), "p": get_text(record, "project")}
 
 
-def owner_of(record: Record) -> str:
+def get_owner(record: Record) -> str:
     """Return a job's user without the host."""
-    return text_of(record, "euser") or text_of(record, "Job_Owner").partition("@")[0]
+    return get_text(record, "euser") or get_text(record, "Job_Owner").partition("@")[0]
 
 
 def _said(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
     """Return (attribute, resource, values) of the limits in a record."""
     for name in ("max_run", *_OLD):
         if name in record:
-            yield name, JOBS, all_of(record[name])
+            yield name, JOBS, to_texts(record[name])
     for name in ("max_run_res", "resources_available"):
         value: Value | None = record.get(name)
         for resource, each in (value if isinstance(value, dict) else {}).items():
-            yield name, resource, all_of(each)
+            yield name, resource, to_texts(each)
 
 
 def _limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsRunLimit]:
@@ -161,7 +161,7 @@ def _most(text: str) -> int:
 
 def _exactly(text: str) -> Fraction:
     try:
-        return amount(text, False)
+        return parse_amount(text, False)
     except ValueError:
         return Fraction(parse_size_bytes(text))
 
@@ -171,7 +171,7 @@ def _takes(record: Record, resource: str) -> int:
     if resource == JOBS:
         return 1
     try:
-        return math.ceil(_exactly(texts_of(record, "Resource_List").get(resource, "0")))
+        return math.ceil(_exactly(get_part_texts(record, "Resource_List").get(resource, "0")))
     except UNREADABLE:
         return 0
 

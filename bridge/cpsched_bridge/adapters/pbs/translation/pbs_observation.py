@@ -8,23 +8,28 @@ from dataclasses import dataclass, field, replace
 
 from cpsched.model import EndedJob, IntArray, Job, Request
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, UnreadablePbsObject, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, UnreadablePbsObject, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_queues, pbs_reservations
 from cpsched_bridge.adapters.pbs.translation import vnodes as machine
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
     PbsPendingContext,
     PbsPendingJobs,
-    job_of,
-    pending_jobs,
-    walltime_of,
+    build_job,
+    get_walltime_s,
+    translate_pending_jobs,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_limits import PbsRunLimitTable
-from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, is_true, managed, why_unreadable
-from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING, amounts_on, running_jobs
-from cpsched_bridge.adapters.pbs.translation.pbs_units import time_s
+from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
+    PbsExecutionQueue,
+    is_true,
+    select_managed_queues,
+    why_unreadable,
+)
+from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING, parse_exec_vnode, translate_running_jobs
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
-from cpsched_bridge.adapters.shared.allocation import allocation_request
+from cpsched_bridge.adapters.shared.allocation import request_from_allocation
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
@@ -74,32 +79,32 @@ class PbsTranslator:
     _sets: int = 0
     """Number of node sets that the jobs of the last reading need."""
 
-    def look(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
+    def interpret_reading(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
         """Return a reading's view; raise `ValueError` without vnodes.
 
         The translator keeps only the machine of it.
         """
         vnodes, odd = machine.split_readable(seen.vnodes)
-        found = VnodeTable.of(vnodes, seen.resources, self._machine)
+        found = VnodeTable.from_records(vnodes, seen.resources, self._machine)
         if found is self._machine and len(found.rows) > 2 * self._sets + SPARE_SETS:
-            found = VnodeTable.of(vnodes, seen.resources)
+            found = VnodeTable.from_records(vnodes, seen.resources)
         if found is not self._machine:
             self._machine = found
             self._known.clear()
         numbers = pbs_job_ids.job_numbers(seen.jobs)
-        kept, odd_reservations = pbs_reservations.reservations_of(seen.reservations, vnodes, found, seen.now_s)
-        free = machine.free_on(vnodes, found)
+        kept, odd_reservations = pbs_reservations.translate_reservations(seen.reservations, vnodes, found, seen.now_s)
+        free = machine.compute_free_amounts(vnodes, found)
         for each in pbs_reservations.conflicting_reservations(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
         eligible = is_true(seen.server, "eligible_time_enable")
-        managed_queues = managed(seen.queues, self.queues)
+        managed_queues = select_managed_queues(seen.queues, self.queues)
         scene = PbsPendingContext(seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known)
-        wait = pending_jobs(seen.jobs, numbers, scene)
+        wait = translate_pending_jobs(seen.jobs, numbers, scene)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
         unreadable = (
             *seen.unreadable, *odd, *machine.without_amounts(vnodes, found),
-            *pbs_queues.unreadable(seen.queues, self.queues), *odd_reservations,
+            *pbs_queues.list_unreadable_queues(seen.queues, self.queues), *odd_reservations,
         )  # fmt: skip
         return TranslatedPbsReading(
             found,
@@ -115,15 +120,15 @@ class PbsTranslator:
             _others_start(seen),
         )
 
-    def began(self, job: Job, start_s: int) -> None:
+    def record_start(self, job: Job, start_s: int) -> None:
         """Record a start that PBS accepted: the job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
     def observe(self, seen: PbsRecords, look: TranslatedPbsReading) -> Observation:
         """Return the observation of a reading and its view."""
-        usable = machine.usable(look.vnodes, look.machine)
+        usable = machine.mask_usable_vnodes(look.vnodes, look.machine)
         self._known.update({each.job.id: each.job for each in look.waiting.pending})
-        runs, otherwise = running_jobs(
+        runs, otherwise = translate_running_jobs(
             seen.jobs, look.numbers, look.machine, self._known, usable, seen.now_s, look.waiting.asked
         )
         alive = {number for number, name in look.names.items() if seen.jobs[name].get("job_state") not in OVER}
@@ -134,28 +139,28 @@ class PbsTranslator:
         begins = {n: self._ran[n] for n in look.waiting.begins if n in self._ran}
         self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
         self._known = {number: job for number, job in self._known.items() if number in alive}
-        limits = PbsRunLimitTable.of(seen.server, {name: queue.record for name, queue in look.queues.items()})
+        limits = PbsRunLimitTable.from_records(seen.server, {name: queue.record for name, queue in look.queues.items()})
         placed = [record for name, record in seen.jobs.items() if not pbs_job_ids.is_array(name) and _counts(record)]
         return Observation(
             now_s=seen.now_s,
-            cluster=look.machine.cluster(),
+            cluster=look.machine.build_cluster(),
             free=look.free,
             pending=tuple(look.waiting.pending),
             running=tuple(runs),
             ended=ended,
             left=tuple(look.waiting.left),
-            limits=limits.now(placed, look.waiting.records),
+            limits=limits.compute_queue_limits(placed, look.waiting.records),
             notes=tuple(limits.notes),
             unusable=look.unusable,
             outages=(
-                *machine.outages(look.vnodes, look.machine, seen.now_s),
-                *pbs_reservations.outages(look.reservations),
+                *machine.list_vnode_outages(look.vnodes, look.machine, seen.now_s),
+                *pbs_reservations.list_reservation_outages(look.reservations),
             ),
             otherwise=dict(self._otherwise),
-            claim=claim_of(seen.server),
-            cluster_name=text_of(seen.server, "server_host"),
+            claim=find_lease(seen.server),
+            cluster_name=get_text(seen.server, "server_host"),
             labels={
-                n: pbs_job_ids.label_of(n)
+                n: pbs_job_ids.format_job_number(n)
                 for n in (*self._ran, *(e.job.id for e in ended))
                 if n >> pbs_job_ids.SEQUENCE_BITS
             },
@@ -182,9 +187,9 @@ def _counts(record: Record) -> bool:
     return record.get("job_state") in RUNNING
 
 
-def claim_of(server: Record) -> Lease | None:
+def find_lease(server: Record) -> Lease | None:
     """Return the claim on the server."""
-    words = texts_of(server, "resources_available").get(CLAIM, "")
+    words = get_part_texts(server, "resources_available").get(CLAIM, "")
     if not words:
         return None
     with contextlib.suppress(ValueError):  # else another program wrote the text
@@ -192,23 +197,25 @@ def claim_of(server: Record) -> Lease | None:
     return parse_lease(words, f"whoever set {CLAIM}")
 
 
-def claim_words(claim: Lease) -> str:
+def encode_lease(claim: Lease) -> str:
     """Return the claim in hex digits, which are safe in a value of `qmgr`."""
     return format_lease(claim).encode().hex()
 
 
-def finished(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
+def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
     """Return the ended jobs of PBS's history by end; omit unreadable ones."""
     found = []
     for name, record in jobs.items():
         try:
             if record.get("job_state") not in ("F", "X") or pbs_job_ids.is_array(name):
                 continue
-            start_s = time_s(text_of(record, "stime"))
-            end_s = start_s + parse_duration_s(texts_of(record, "resources_used").get("walltime", ""))
-            amounts = amounts_on(text_of(record, "exec_vnode"), machine)
-            request = allocation_request(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
-            job = job_of(record, pbs_job_ids.job_number(name), ChunkedRequest(request, ()), walltime_of(record))
+            start_s = parse_time_s(get_text(record, "stime"))
+            end_s = start_s + parse_duration_s(get_part_texts(record, "resources_used").get("walltime", ""))
+            amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
+            request = (
+                request_from_allocation(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
+            )
+            job = build_job(record, pbs_job_ids.job_number(name), ChunkedRequest(request, ()), get_walltime_s(record))
             found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
         except UNREADABLE:
             continue

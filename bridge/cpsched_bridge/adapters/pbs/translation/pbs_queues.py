@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, text_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, get_text
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 
@@ -18,7 +18,7 @@ class PbsExecutionQueue:
     record: Record
 
 
-def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, PbsExecutionQueue]:
+def select_managed_queues(records: Mapping[str, Record], names: Collection[str]) -> dict[str, PbsExecutionQueue]:
     """Return the readable execution queues among `names`, by name."""
     found = {}
     for name in names:
@@ -29,20 +29,20 @@ def managed(records: Mapping[str, Record], names: Collection[str]) -> dict[str, 
 
 
 def _executes(record: Record) -> bool:
-    return text_of(record, "queue_type").lower().startswith("e")
+    return get_text(record, "queue_type").lower().startswith("e")
 
 
 def why_unreadable(record: Record) -> str:
     """Return why a queue is unreadable; empty if it is readable."""
     try:
         for name in ("queue_type", "started", "enabled", "partition"):
-            text_of(record, name)
+            get_text(record, name)
     except UNREADABLE as error:
         return str(error)
     return str(record.get(UNREADABLE_KEY, ""))
 
 
-def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[UnreadablePbsObject]:
+def list_unreadable_queues(records: Mapping[str, Record], names: Collection[str]) -> list[UnreadablePbsObject]:
     """Return the unreadable queues among `names`."""
     said = ((name, why_unreadable(records[name])) for name in names if name in records)
     return [UnreadablePbsObject("queue", name, why) for name, why in said if why]
@@ -50,4 +50,4 @@ def unreadable(records: Mapping[str, Record], names: Collection[str]) -> list[Un
 
 def is_true(record: Record, name: str) -> bool:
     """Return whether a boolean attribute is set and true."""
-    return text_of(record, name).lower() in ("true", "t", "1", "y", "yes")
+    return get_text(record, name).lower() in ("true", "t", "1", "y", "yes")

@@ -10,13 +10,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     POINTS,
     FormulaNotComputable,
     JobSortFormula,
-    terms_of,
+    compute_terms,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
@@ -27,21 +27,21 @@ BEGUN = "B"
 """State of an array with a started subjob."""
 
 
-def formula_of(server: Record, schedulers: Mapping[str, Record]) -> str:
+def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
     """Return the formula of the server or its schedulers; empty if there is none.
 
     Raise `FormulaNotComputable` if they differ.
     """
-    found = {text_of(server, FORMULA).strip()} | {text_of(each, FORMULA).strip() for each in schedulers.values()}
+    found = {get_text(server, FORMULA).strip()} | {get_text(each, FORMULA).strip() for each in schedulers.values()}
     found -= {""}
     if len(found) > 1:
         raise FormulaNotComputable("is not the same for all schedulers")
     return found.pop() if found else ""
 
 
-def points_of(record: Record) -> int:
+def get_boost(record: Record) -> int:
     """Return a job's points, 0 if it has none; raise `ValueError` if not a number."""
-    return int(texts_of(record, "Resource_List").get(POINTS, "0"))
+    return int(get_part_texts(record, "Resource_List").get(POINTS, "0"))
 
 
 def may_have_points(record: Record) -> bool:
@@ -49,7 +49,7 @@ def may_have_points(record: Record) -> bool:
     return str(record.get("job_state")) in WAITING | {BEGUN}
 
 
-def ranks_of(
+def rank_jobs(
     jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: JobSortFormula
 ) -> list[QueueRank]:
     """Return the ranks of waiting jobs in managed queues, and of others with points.
@@ -60,20 +60,20 @@ def ranks_of(
     subjobs = _waiting_subjobs(jobs, numbers)
     found = []
     for name, record in jobs.items():
-        if not may_have_points(record) or pbs_job_ids.parent_of(name) is not None:
+        if not may_have_points(record) or pbs_job_ids.parent_array_name(name) is not None:
             continue
         try:
-            points = points_of(record)
+            points = get_boost(record)
         except UNREADABLE:
             continue
         queue = str(record.get("queue", ""))
         if queue not in managed and not points:
             continue
-        terms = terms_of(formula, record, queues.get(queue, {})) | {POINTS: 0.0}
+        terms = compute_terms(formula, record, queues.get(queue, {})) | {POINTS: 0.0}
         stands_for = tuple(subjobs.get(name, ())) if pbs_job_ids.is_array(name) else (numbers[name],)
-        own = math.floor(formula.value(terms))
+        own = math.floor(formula.evaluate(terms))
         tier = _priority(queues.get(queue, {}))
-        found.append(QueueRank(numbers[name], stands_for, own, points, tier, pbs_job_ids.label(name)))
+        found.append(QueueRank(numbers[name], stands_for, own, points, tier, pbs_job_ids.strip_server_name(name)))
     lowest = min((each.own for each in found), default=1)
     shift = 1 - min(lowest, 1)
     return [replace(each, own=each.own + shift) for each in found]
@@ -82,7 +82,7 @@ def ranks_of(
 def _waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for name in jobs:
-        array = pbs_job_ids.parent_of(name)
+        array = pbs_job_ids.parent_array_name(name)
         if array is not None:
             found.setdefault(array, []).append(numbers[name])
     return found
@@ -90,6 +90,6 @@ def _waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[st
 
 def _priority(queue: Record) -> int:
     try:
-        return int(text_of(queue, "Priority", "0"))
+        return int(get_text(queue, "Priority", "0"))
     except UNREADABLE:
         return 0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from cpsched.model import BoolArray
 from cpsched.parsing.pbs_select import parse_duration_s
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, all_of, text_of
-from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, time_s
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, get_text, to_texts
+from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, parse_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.ports import Outage
@@ -35,12 +35,12 @@ class PbsReservation:
     to_s: int
 
 
-def vnodes_in(words: str) -> list[str]:
+def parse_vnode_names(words: str) -> list[str]:
     """Return the vnodes of an `exec_vnode` or `resv_nodes`, in order, with repeats."""
     return _VNODE.findall(words)
 
 
-def reservations_of(
+def translate_reservations(
     records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int
 ) -> tuple[tuple[PbsReservation, ...], list[UnreadablePbsObject]]:
     """Return the reservations that have not ended, and the unreadable ones."""
@@ -49,14 +49,14 @@ def reservations_of(
         try:
             if UNREADABLE_KEY in record:
                 raise ValueError(str(record[UNREADABLE_KEY]))
-            if text_of(record, "reserve_state") in _WITHOUT_VNODES:
+            if get_text(record, "reserve_state") in _WITHOUT_VNODES:
                 continue
-            begin_s = time_s(text_of(record, "reserve_start"))
+            begin_s = parse_time_s(get_text(record, "reserve_start"))
             end_s = _end_s(record, begin_s)
-            members = machine.members(vnodes_in(text_of(record, "resv_nodes")))
+            members = machine.mask_of_names(parse_vnode_names(get_text(record, "resv_nodes")))
         except UNREADABLE as error:
             odd.append(UnreadablePbsObject("reservation", name, str(error)))
-            members = machine.members([*_named_in(record), *_showing(name, vnodes)])
+            members = machine.mask_of_names([*_named_in(record), *_showing(name, vnodes)])
             found.append(PbsReservation(name, members, now_s, now_s + FOREVER_S))
             continue
         if end_s > now_s:
@@ -66,21 +66,21 @@ def reservations_of(
 
 def _named_in(record: Record) -> list[str]:
     """Return the vnodes that an unreadable reservation names."""
-    return [name for words in all_of(record.get("resv_nodes")) for name in vnodes_in(words)]
+    return [name for words in to_texts(record.get("resv_nodes")) for name in parse_vnode_names(words)]
 
 
 def _showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
     """Return the vnodes on which PBS shows a reservation."""
 
     def shown(vnode: Record) -> list[str]:
-        return [each.strip() for words in all_of(vnode.get("resv")) for each in words.split(",")]
+        return [each.strip() for words in to_texts(vnode.get("resv")) for each in words.split(",")]
 
     return [each for each, vnode in vnodes.items() if name in shown(vnode)]
 
 
 def _end_s(record: Record, begin_s: int) -> int:
-    end = text_of(record, "reserve_end")
-    return time_s(end) if end else begin_s + parse_duration_s(text_of(record, "reserve_duration"))
+    end = get_text(record, "reserve_end")
+    return parse_time_s(end) if end else begin_s + parse_duration_s(get_text(record, "reserve_duration"))
 
 
 def conflicting_reservations(
@@ -90,7 +90,7 @@ def conflicting_reservations(
     return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
 
 
-def outages(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
+def list_reservation_outages(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
     """Return the reservations as outages to show to users."""
     for each in reservations:
         rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)

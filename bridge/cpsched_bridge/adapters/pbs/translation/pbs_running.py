@@ -11,13 +11,13 @@ import numpy as np
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
-from cpsched_bridge.adapters.pbs.pbs_records import Record, text_of, texts_of
+from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
-from cpsched_bridge.adapters.pbs.translation.pbs_jobs import job_of, walltime_of
-from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, amount, time_s
-from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, placement_of
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
+from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, parse_amount, parse_time_s
+from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, parse_place_text
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
-from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
+from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
 
 RUNNING = frozenset("REU")
@@ -28,7 +28,7 @@ A job suspended otherwise has released its vnodes.
 _PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=\s]*)+)")
 
 
-def running_jobs(
+def translate_running_jobs(
     jobs: Mapping[str, Record],
     numbers: Mapping[str, int],
     machine: VnodeTable,
@@ -52,7 +52,7 @@ def running_jobs(
         try:
             each = _running(record, number, machine, before, now_s)
             if before is not None and each.job.request != before.request and state != "S":
-                amounts = amounts_on(text_of(record, "exec_vnode"), machine)
+                amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
                 otherwise[number] = describe_allocation(amounts, machine)
         except (*UNREADABLE, JobNotModelled):
             each = RunningJob(_unreadable(record, number, machine), now_s, ())
@@ -63,25 +63,27 @@ def running_jobs(
 
 
 def _running(record: Record, number: int, machine: VnodeTable, before: Job | None, now_s: int) -> RunningJob:
-    said = text_of(record, "stime")
-    start_s = min(time_s(said), now_s) if said else now_s
-    amounts = amounts_on(text_of(record, "exec_vnode"), machine)
+    said = get_text(record, "stime")
+    start_s = min(parse_time_s(said), now_s) if said else now_s
+    amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
     if not amounts:
         raise ValueError("runs nowhere that is known")
-    place = texts_of(record, "Resource_List").get("place", "")
-    exclusive = placement_of(place).sharing in ("excl", "exclhost")
+    place = get_part_texts(record, "Resource_List").get("place", "")
+    exclusive = parse_place_text(place).sharing in ("excl", "exclhost")
     if before is not None:
-        placement = as_asked(before.request, amounts, machine)
+        placement = find_requested_placement(before.request, amounts, machine)
         if placement is not None:
-            walltime_s = walltime_of(record)  # a manager may have changed it
+            walltime_s = get_walltime_s(record)  # a manager may have changed it
             same = before.walltime_s == walltime_s
             return RunningJob(before if same else replace(before, walltime_s=walltime_s), start_s, placement)
         exclusive = exclusive or before.request.exclusive
-    request, placement = allocation_request(amounts, exclusive)
-    return RunningJob(job_of(record, number, ChunkedRequest(request, ()), walltime_of(record)), start_s, placement)
+    request, placement = request_from_allocation(amounts, exclusive)
+    return RunningJob(
+        build_job(record, number, ChunkedRequest(request, ()), get_walltime_s(record)), start_s, placement
+    )
 
 
-def amounts_on(exec_vnode: str, machine: VnodeTable) -> Amounts:
+def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
     """Return a job's amounts by vnode; raise `ValueError` for malformed text.
 
     Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
@@ -96,11 +98,11 @@ def amounts_on(exec_vnode: str, machine: VnodeTable) -> Amounts:
             resource, _, value = word.partition("=")
             if resource in machine.resources:
                 column = machine.resources.index(resource)
-                there[column] += math.ceil(amount(value, resource in machine.sizes))
+                there[column] += math.ceil(parse_amount(value, resource in machine.sizes))
     return {row: tuple(amounts) for row, amounts in sorted(found.items())}
 
 
-def as_asked(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
+def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
     """Return the placement of a job whose amounts equal its request, else None.
 
     A resource that PBS does not print, such as memory, counts as requested. A job with whole vnodes has at least its

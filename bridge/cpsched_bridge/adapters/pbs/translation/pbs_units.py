@@ -18,7 +18,7 @@ FOREVER_S = 365 * 86400
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 
-def amount(text: str, is_size: bool) -> Fraction:
+def parse_amount(text: str, is_size: bool) -> Fraction:
     """Return an amount; a size is in MiB. Raise `ValueError` for other text."""
     if is_size:
         return Fraction(parse_size_bytes(text), MIB)
@@ -27,7 +27,7 @@ def amount(text: str, is_size: bool) -> Fraction:
     return Fraction(text.strip())
 
 
-def time_s(text: str) -> int:
+def parse_time_s(text: str) -> int:
     """Return the Unix time of a UTC time or of seconds; raise `ValueError` otherwise.
 
     Example: "Sun Nov 22 12:40:38 2026".

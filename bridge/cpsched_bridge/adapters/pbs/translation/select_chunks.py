@@ -24,7 +24,7 @@ import numpy as np
 from cpsched.feasibility import units_by_node
 from cpsched.model import BoolArray, IntArray, NodeSetPart, Request
 from cpsched.parsing.pbs_select import PbsPlaceDirective, parse_place, parse_select
-from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTable
 from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 
@@ -43,7 +43,7 @@ class VnodeChunk:
     properties: tuple[tuple[str, str], ...]
 
     @property
-    def words(self) -> str:
+    def select_text(self) -> str:
         """The chunk's amounts in PBS's syntax."""
         return ":".join(f"{name}={value}" for name, value in self.amounts)
 
@@ -58,14 +58,14 @@ class VnodeGroupChoice:
     allowed: BoolArray
     """Vnodes that the job may use."""
 
-    def members(self, group: int) -> BoolArray:
+    def vnode_mask(self, group: int) -> BoolArray:
         """Return the vnodes of one group that the job may use."""
-        return self.groups.members(group, len(self.allowed)) & self.allowed
+        return self.groups.member_mask(group, len(self.allowed)) & self.allowed
 
-    def has(self, vnodes: BoolArray) -> bool:
+    def is_whole_group(self, vnodes: BoolArray) -> bool:
         """Return whether these are all usable vnodes of a group that holds the job."""
-        around = self.groups.around(int(vnodes.argmax()))
-        return any(self.holds[each] and (self.members(each) == vnodes).all() for each in around.tolist())
+        around = self.groups.groups_of_vnode(int(vnodes.argmax()))
+        return any(self.holds[each] and (self.vnode_mask(each) == vnodes).all() for each in around.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,20 @@ class ChunkedRequest:
     choice: VnodeGroupChoice | None = None
     """Groups of a job with `group=`."""
 
-    def may_be(self, request: Request, machine: VnodeTable) -> bool:
+    def matches(self, request: Request, machine: VnodeTable) -> bool:
         """Return whether a request is this one, or this one in another of its groups."""
         if request == self.request or self.choice is None:
             return request == self.request
         there = machine.rows[request.node_set]
-        return replace(request, node_set=self.request.node_set) == self.request and self.choice.has(there)
+        return replace(request, node_set=self.request.node_set) == self.request and self.choice.is_whole_group(there)
 
-    def placed(self, nodes: tuple[tuple[str, int], ...]) -> str:
+    def format_exec_vnode(self, nodes: tuple[tuple[str, int], ...]) -> str:
         """Return a placement in the syntax of `qrun -H`."""
         where = (f"({name}:{words})" for name, units in nodes for _ in range(units) for words in self.chunks)
         return "+".join(where)
 
 
-def placement_of(text: str) -> PbsPlaceDirective:
+def parse_place_text(text: str) -> PbsPlaceDirective:
     """Parse `place`; raise `JobNotModelled` for values outside of PBS's manual."""
     found = parse_place(text)
     if found.unknown:
@@ -116,7 +116,7 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[VnodeChunk]:
                 if not _AMOUNT.fullmatch(value):
                     raise ValueError(f"{name}={value[:40]!r} in a select")
                 amounts.append((name, value))
-            elif machine.knows(name):
+            elif machine.has_resource(name):
                 properties.append((name, value))
             else:
                 raise JobNotModelled(f"asks for {name}, which no vnode has")
@@ -131,18 +131,20 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[VnodeChunk]:
     return found
 
 
-def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArray, free: IntArray) -> ChunkedRequest:
+def build_chunk_request(
+    select: str, place: str, machine: VnodeTable, allowed: BoolArray, free: IntArray
+) -> ChunkedRequest:
     """Return a job's request on the `allowed` vnodes.
 
     `free`, int64[N, R], determines the group of a job with `group=`. Raise `JobNotModelled`, or `ValueError` for
     malformed
     text.
     """
-    chunks, how = parse_chunks(select, machine), placement_of(place)
+    chunks, how = parse_chunks(select, machine), parse_place_text(place)
     mask = allowed.copy()
     named = []
     for name, value in dict.fromkeys(each for chunk in chunks for each in chunk.properties):
-        mask &= machine.having(name, value)
+        mask &= machine.select_by_value(name, value)
         named.append(f"{name}={value}")
     if len({chunk.properties for chunk in chunks}) > 1:
         raise JobNotModelled("chunks that are to be on vnodes of several kinds")
@@ -157,19 +159,19 @@ def chunk_request(select: str, place: str, machine: VnodeTable, allowed: BoolArr
     exclusive = _exclusive(how, machine, mask)
     vectors = [(chunk.count, _vector(chunk, machine)) for chunk in chunks]
     parts = [NodeSetPart("resource", each) for each in named] or [NodeSetPart("partition", "its queue's")]
-    node_set = machine.node_set(mask, *parts)
+    node_set = machine.intern_node_set(mask, *parts)
     if together:
         whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
         if not (machine.capacity[mask] >= whole).all(axis=1).any():
             what = "chunks of several kinds" if len(chunks) > 1 else "place=pack"
             raise JobNotModelled(f"{what} that together fit onto no vnode")
-        words = tuple(chunk.words for chunk in chunks for _ in range(chunk.count))
+        words = tuple(chunk.select_text for chunk in chunks for _ in range(chunk.count))
         return ChunkedRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
     per_unit = vectors[0][1]
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
         raise JobNotModelled("a chunk that fits onto no vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
-    found = ChunkedRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].words,))
+    found = ChunkedRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].select_text,))
     return _in_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
 
 
@@ -177,16 +179,18 @@ def _in_one_group(
     found: ChunkedRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
 ) -> ChunkedRequest:
     """Restrict a request to the vnodes of one group that can hold the job."""
-    request, groups = found.request, machine.groups(resource)
+    request, groups = found.request, machine.group_by_resource(resource)
     choice = VnodeGroupChoice(
-        groups, groups.sums(_room(request, machine.capacity, machine, mask)) >= request.units, mask
+        groups, groups.sum_by_group(_room(request, machine.capacity, machine, mask)) >= request.units, mask
     )
     if not choice.holds.any():
         what = f"place=group={resource[:40]}"
         raise JobNotModelled(what, f"{what}: no group of vnodes holds it")
-    now = groups.sums(_room(request, free, machine, mask)) >= request.units
+    now = groups.sum_by_group(_room(request, free, machine, mask)) >= request.units
     group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
-    node_set = machine.node_set(choice.members(group), NodeSetPart("resource", f"{resource}={groups.names[group]}"))
+    node_set = machine.intern_node_set(
+        choice.vnode_mask(group), NodeSetPart("resource", f"{resource}={groups.names[group]}")
+    )
     return ChunkedRequest(replace(request, node_set=node_set), found.chunks, choice)
 
 
@@ -205,7 +209,7 @@ def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray
 
 
 def _vector(chunk: VnodeChunk, machine: VnodeTable) -> tuple[int, ...]:
-    amounts = {name: math.ceil(amount(value, name in machine.sizes)) for name, value in chunk.amounts}
+    amounts = {name: math.ceil(parse_amount(value, name in machine.sizes)) for name, value in chunk.amounts}
     return tuple(amounts.get(name, 0) for name in machine.resources)
 
 

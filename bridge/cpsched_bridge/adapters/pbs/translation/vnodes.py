@@ -17,10 +17,10 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     Record,
     UnquotedValue,
     UnreadablePbsObject,
-    text_of,
-    texts_of,
+    get_part_texts,
+    get_text,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_units import amount
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
 from cpsched_bridge.adapters.shared.node_table import NodeTable
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
 from cpsched_bridge.ports import Outage
@@ -46,19 +46,19 @@ class VnodeGroups:
     groups: IntArray
     """int64[P]: the group of each pair, ascending."""
 
-    def sums(self, by_row: IntArray) -> IntArray:
+    def sum_by_group(self, by_row: IntArray) -> IntArray:
         """Return the sum of `by_row` (int64[N]) over each group, int64[G]."""
         found = np.zeros(len(self.names), np.int64)
         np.add.at(found, self.groups, by_row[self.rows])
         return found
 
-    def members(self, group: int, count: int) -> BoolArray:
+    def member_mask(self, group: int, count: int) -> BoolArray:
         """Return which of the `count` vnodes are in the group."""
         mask = np.zeros(count, np.bool_)
         mask[self.rows[self.groups == group]] = True
         return mask
 
-    def around(self, row: int) -> IntArray:
+    def groups_of_vnode(self, row: int) -> IntArray:
         """Return the groups of a vnode."""
         found: IntArray = self.groups[self.rows == row]
         return found
@@ -66,7 +66,7 @@ class VnodeGroups:
 
 @dataclass(slots=True)
 class VnodeTable(NodeTable):
-    """Hold the vnodes as configured; `of` builds one."""
+    """Hold the vnodes as configured; `from_records` builds one."""
 
     sizes: frozenset[str]
     """Resources whose amounts are sizes."""
@@ -82,16 +82,16 @@ class VnodeTable(NodeTable):
     _groups: dict[str, VnodeGroups] = field(default_factory=dict, kw_only=True)
 
     @classmethod
-    def of(
+    def from_records(
         cls, vnodes: Mapping[str, Record], kinds: Mapping[str, PbsCustomResource], previous: VnodeTable | None = None
     ) -> VnodeTable:
         """Return a table, or `previous` if equal; raise `ValueError` without vnodes."""
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
-        found = [texts_of(vnodes[name], "resources_available") for name in names]
+        found = [get_part_texts(vnodes[name], "resources_available") for name in names]
         counted = {"ncpus": "long", "mem": "size", **BUILT_IN}
-        counted |= {name: kind.type for name, kind in kinds.items() if kind.counted_by_vnode}
+        counted |= {name: kind.type for name, kind in kinds.items() if kind.is_consumable}
         here = {name for each in found for name in each}
         resources = ("ncpus", "mem", *sorted((counted.keys() & here) - {"ncpus", "mem"}))
         facts = tuple(
@@ -125,7 +125,7 @@ class VnodeTable(NodeTable):
         hosts = [host for row, host in enumerate(self.hosts) if self.capacity[row].any()]
         return len(set(hosts)) == len(hosts)
 
-    def having(self, resource: str, value: str) -> BoolArray:
+    def select_by_value(self, resource: str, value: str) -> BoolArray:
         """Return the vnodes with this value of a non-consumable resource, or `OWN`."""
         mask = np.zeros(len(self.names), np.bool_)
         mask[self._by_value(resource).get(value if resource in OWN else _flag(value), [])] = True
@@ -134,7 +134,7 @@ class VnodeTable(NodeTable):
     def _by_value(self, resource: str) -> Mapping[str, list[int]]:
         """Return the vnodes by value of a non-consumable resource; cache the result."""
         found = self._values.get(resource)
-        if found is None and self.knows(resource):
+        if found is None and self.has_resource(resource):
             found = self._values[resource] = {}
             own = {"host": self.hosts, "vnode": self.names}.get(resource)
             for row, name in enumerate(self.names):
@@ -143,7 +143,7 @@ class VnodeTable(NodeTable):
                     found.setdefault(value, []).append(row)
         return found or {}
 
-    def groups(self, resource: str) -> VnodeGroups:
+    def group_by_resource(self, resource: str) -> VnodeGroups:
         """Return the groups of vnodes by value of a non-consumable resource.
 
         The smallest group is first, as in PBS. A vnode with several values is in several groups. A vnode without a
@@ -162,17 +162,17 @@ class VnodeTable(NodeTable):
                 self._groups[resource] = found
         return found
 
-    def knows(self, resource: str) -> bool:
+    def has_resource(self, resource: str) -> bool:
         """Return whether a vnode has this resource, consumable or not."""
         if resource in OWN or resource in self.resources:
             return True
         return any(resource in each for each in self.properties.values())
 
-    def of_queue(self, queue: Record, name: str) -> BoolArray:
+    def select_by_queue(self, queue: Record, name: str) -> BoolArray:
         """Return the vnodes on which jobs of a queue may run."""
         kept = np.array([each == name for each in self.queues])
         mask = kept if kept.any() else np.array([not each for each in self.queues])
-        partition = text_of(queue, "partition")
+        partition = get_text(queue, "partition")
         if isinstance(partition, UnquotedValue):
             raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number, and not as text")
         found: BoolArray = mask & np.array([each == partition for each in self.partitions])
@@ -186,8 +186,8 @@ def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], lis
         try:
             if UNREADABLE_KEY in vnode:
                 raise ValueError(str(vnode[UNREADABLE_KEY]))
-            _ways(vnode), states_of(vnode), texts_of(vnode, "resources_available")
-            texts_of(vnode, "resources_assigned")
+            _ways(vnode), parse_states(vnode), get_part_texts(vnode, "resources_available")
+            get_part_texts(vnode, "resources_assigned")
         except UNREADABLE as error:
             odd.append(UnreadablePbsObject("vnode", name, str(error)))
         else:
@@ -204,7 +204,7 @@ def _flag(value: str) -> str:
 
 
 def _ways(vnode: Record) -> tuple[str, str, str]:
-    return text_of(vnode, "queue"), text_of(vnode, "partition"), text_of(vnode, "sharing", "default_shared")
+    return get_text(vnode, "queue"), get_text(vnode, "partition"), get_text(vnode, "sharing", "default_shared")
 
 
 def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
@@ -225,31 +225,31 @@ def _all_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: froz
 
 def _amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
     try:
-        return amount(found.get(name, "0"), name in sizes)
+        return parse_amount(found.get(name, "0"), name in sizes)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
 
 
-def usable(vnodes: Mapping[str, Record], machine: VnodeTable) -> BoolArray:
+def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: VnodeTable) -> BoolArray:
     """Return the usable vnodes."""
-    return np.array([states_of(vnodes[name]) <= TAKES_JOBS for name in machine.names])
+    return np.array([parse_states(vnodes[name]) <= TAKES_JOBS for name in machine.names])
 
 
-def states_of(vnode: Record) -> frozenset[str]:
+def parse_states(vnode: Record) -> frozenset[str]:
     """Return the states of a vnode."""
-    return frozenset(each.strip() for each in text_of(vnode, "state").split(",") if each.strip())
+    return frozenset(each.strip() for each in get_text(vnode, "state").split(",") if each.strip())
 
 
-def free_on(vnodes: Mapping[str, Record], machine: VnodeTable) -> IntArray:
+def compute_free_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> IntArray:
     """Return the free amounts, int64[N, R]; 0 for unusable and full vnodes."""
     free = machine.capacity.copy()
-    working = usable(vnodes, machine)
+    working = mask_usable_vnodes(vnodes, machine)
     for row, name in enumerate(machine.names):
         vnode = vnodes[name]
-        if not working[row] or states_of(vnode) & FULL:
+        if not working[row] or parse_states(vnode) & FULL:
             free[row] = 0
             continue
-        assigned = texts_of(vnode, "resources_assigned")
+        assigned = get_part_texts(vnode, "resources_assigned")
         taken = _taken(assigned, machine)
         free[row] = 0 if taken is None else np.maximum(free[row] - taken, 0)
     return free
@@ -267,17 +267,17 @@ def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterab
     """Return vnodes that get no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
-            _all_amounts(texts_of(vnodes[name], "resources_available"), machine.resources, machine.sizes)
+            _all_amounts(get_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes)
             for resource in machine.resources:
-                _amount(texts_of(vnodes[name], "resources_assigned"), resource, machine.sizes)
+                _amount(get_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes)
         except UNREADABLE as error:
             yield UnreadablePbsObject("vnode", name, str(error))
 
 
-def outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int) -> Iterable[Outage]:
+def list_vnode_outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int) -> Iterable[Outage]:
     """Return the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
-        states = states_of(vnodes[name])
+        states = parse_states(vnodes[name])
         if not states <= TAKES_JOBS:
             kind = "drained" if "offline" in states and "down" not in states else "down"
             yield Outage(kind, ",".join(sorted(states)), (row,), now_s, None)  # type: ignore[arg-type]

@@ -31,11 +31,11 @@ class PbsCommands:
         """Run a job on these vnodes now; the caller checks that it fits, PBS does not."""
         self._programs.command(["qrun", "-H", _checked(PLACED, placed), _checked(JOB, job)], within_s)
 
-    def set_started(self, queue: str, started: bool) -> None:
+    def set_queue_started(self, queue: str, started: bool) -> None:
         """Open or close a queue to PBS's scheduler."""
         self._programs.command(["qmgr", "-c", f"set queue {_checked(QUEUE, queue)} started = {started}"])
 
-    def look(self) -> None:
+    def trigger_scheduling(self) -> None:
         """Trigger a scheduler cycle; this also enables `scheduling` if it was off."""
         self._programs.command(["qmgr", "-c", "set server scheduling = True"])
 
@@ -43,22 +43,22 @@ class PbsCommands:
         """Move a waiting job to another queue."""
         self._programs.command(["qmove", _checked(QUEUE, queue), _checked(JOB, job)])
 
-    def points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+    def set_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
         """Set the points of waiting jobs or whole arrays; PBS cannot remove the resource."""
         wish = f"{_checked(RESOURCE, resource)}={int(points)}"
         self._programs.command(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)
 
-    def walltime(self, job: str, seconds: int, within_s: float) -> None:
+    def set_walltime(self, job: str, seconds: int, within_s: float) -> None:
         """Set a waiting job's walltime, as PBS does before it starts a shrink-to-fit job."""
         self._programs.command(["qalter", "-l", f"walltime={int(seconds)}", _checked(JOB, job)], within_s)
 
-    def claim(self, resource: str, words: str) -> None:
+    def write_lease(self, resource: str, words: str) -> None:
         """Write the claim on the server."""
         self._programs.command(
             ["qmgr", "-c", f'set server resources_available.{resource} = "{_checked(CLAIM, words)}"']
         )
 
-    def disclaim(self, resource: str) -> None:
+    def clear_lease(self, resource: str) -> None:
         """Remove the claim."""
         self._programs.command(["qmgr", "-c", f"unset server resources_available.{resource}"])
 

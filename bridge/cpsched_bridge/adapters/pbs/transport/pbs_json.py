@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, all_of
+from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, to_texts
 from cpsched_bridge.errors import BackendUnavailable
 
 USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
@@ -178,7 +178,7 @@ def _by_lines(piece: str, indent: int) -> Record | None:
                 return None
             within[parts[2]] = value
         elif listed and (value := _scalar(line.strip().rstrip(","))) is not None:
-            found[listed] = (*all_of(found[listed]), value)
+            found[listed] = (*to_texts(found[listed]), value)
         else:
             return None
     return found

@@ -16,7 +16,7 @@ FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
 """Untranslated messages, and UTC: PBS prints local times without a zone."""
 
 
-def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment, which locates pbs.conf, with `FIXED`."""
     return dict(os.environ if own is None else own) | FIXED
 
@@ -50,7 +50,7 @@ class PbsPrograms:
         self._bin = bin
         self.within_s = within_s
 
-    def missing(self) -> list[str]:
+    def list_missing_programs(self) -> list[str]:
         """Return the names of missing programs."""
         return [name for name in NAMES if shutil.which(self._at(name)) is None]
 
@@ -63,7 +63,7 @@ class PbsPrograms:
         if left_s <= 0:
             raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self.within_s:g} s")
         placed = {name: [self._at(words[0]), *words[1:]] for name, words in commands.items()}
-        return ParallelCommands(placed, left_s, environment(), interpret_exit).texts()
+        return ParallelCommands(placed, left_s, build_environment(), interpret_exit).collect_outputs()
 
     def command(self, command: Sequence[str], within_s: float | None = None) -> None:
         """Run one command.
@@ -72,7 +72,9 @@ class PbsPrograms:
         """
         try:
             deadline_s = self.within_s if within_s is None else within_s
-            ParallelCommands({"": [self._at(command[0]), *command[1:]]}, deadline_s, environment(), _told).texts()
+            ParallelCommands(
+                {"": [self._at(command[0]), *command[1:]]}, deadline_s, build_environment(), _told
+            ).collect_outputs()
         except BackendUnavailable as error:
             raise BackendTimeout(str(error)) from error
 

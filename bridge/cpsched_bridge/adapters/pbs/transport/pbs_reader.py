@@ -83,25 +83,25 @@ class PbsStateReader:
                     _put(found[name], attribute, part, text)
         return found
 
-    def jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
+    def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Return jobs and queues."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.query({"jobs": JOBS, "queues": QUEUES}, until_s)
         return self._jobs(texts["jobs"], until_s)[0], _records(texts["queues"], "Queue")
 
-    def queues(self) -> dict[str, Record]:
+    def read_queues(self) -> dict[str, Record]:
         """Return queues."""
         return _records(self._programs.query({"queues": QUEUES})["queues"], "Queue")
 
-    def server(self) -> Record:
+    def read_server(self) -> Record:
         """Return the server."""
         return _server(self._programs.query({"server": SERVER})["server"])
 
-    def schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers."""
         return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS})["schedulers"])
 
-    def past(self, within_s: float) -> dict[str, Record]:
+    def read_history(self, within_s: float) -> dict[str, Record]:
         """Return the readable jobs of PBS's history."""
         found = parse_objects(self._programs.query({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
         return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}

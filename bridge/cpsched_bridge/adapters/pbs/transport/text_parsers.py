@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, PbsCustomResource, Record, all_of
+from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, PbsCustomResource, Record, to_texts
 from cpsched_bridge.errors import BackendUnavailable
 
 _RESERVATION = re.compile(r"Resv ID:[ \t]*(\S+)", re.ASCII)
@@ -35,7 +35,7 @@ def parse_reservations(text: str) -> dict[str, Record]:
             raise BackendUnavailable(f"pbs_rstat: {line[:60]!r}")
         if said is not None:
             before, text = record.get(said[1]), said[2].strip()
-            record[said[1]] = text if before is None else (*all_of(before), text)
+            record[said[1]] = text if before is None else (*to_texts(before), text)
     return found
 
 

@@ -48,7 +48,7 @@ class SitePolicyQuery(Protocol):
         """Start the commands unless they are running."""
         ...
 
-    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
         """Return all answers once every command has ended, else None.
 
         With `wait`, wait for the commands until the deadline.
@@ -97,7 +97,7 @@ class SitePolicyCommands(SitePolicyQuery):
         self._until_s = time.monotonic() + self.deadline_s + longer_s
 
     @override
-    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
         if self._until_s is None:
             return None
         while True:

@@ -79,19 +79,21 @@ class UnreadableSitePolicy:
     qos: Mapping[str, UnusableObject] = field(default_factory=dict)
     partitions: Mapping[str, UnusableObject] = field(default_factory=dict)
 
-    def all(self) -> tuple[UnusableObject, ...]:
+    def list_objects(self) -> tuple[UnusableObject, ...]:
         """Return each object once."""
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
-    def of_job(self, user: str, account: str, partition: str, qos: str, site: SiteLimitPolicy) -> UnusableObject | None:
+    def find_for_job(
+        self, user: str, account: str, partition: str, qos: str, site: SiteLimitPolicy
+    ) -> UnusableObject | None:
         """Return the unusable object that leaves a job to Slurm; None if there is none."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
         found = found or next((self.qos[name] for name in names if name in self.qos), None)
         found = found or self.orphans.get((account, user))
         at = site.accounts.find(account, user, partition) if self.associations and found is None else None
-        above = site.accounts.chain(at) if at is not None else ()
+        above = site.accounts.association_chain(at) if at is not None else ()
         return found or next((self.associations[each] for each in above if each in self.associations), None)
 
 
@@ -139,7 +141,7 @@ def parse_config(text: str) -> dict[str, str]:
     return found
 
 
-def priority_rules_of(config: Mapping[str, str]) -> PriorityPolicy:
+def parse_priority_rules(config: Mapping[str, str]) -> PriorityPolicy:
     """Return how jobs are ranked."""
     flags = parse_flags(config["PriorityFlags"])
     weights = PriorityWeights(
@@ -483,7 +485,7 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
         trouble = UnreadableSitePolicy(partitions=odd_partitions)
         site = SiteLimitPolicy(limits_hold=False)
         return SitePolicySnapshot(
-            site, priority_rules_of(config), DecayedLimitUsage(), {}, partitions, (), period_s, trouble
+            site, parse_priority_rules(config), DecayedLimitUsage(), {}, partitions, (), period_s, trouble
         )
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
@@ -508,5 +510,5 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     )
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
     return SitePolicySnapshot(
-        site, priority_rules_of(config), state.spent, fair_share, partitions, odd, period_s, trouble
+        site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble
     )

@@ -34,13 +34,13 @@ class SitePolicyReader:
     _asked: bool = False
     _texts: dict[str, str] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """Start the first reading once, so that the first `look` waits less."""
+    def start_reading(self) -> None:
+        """Start the first reading once, so that the first `poll` waits less."""
         if self._due_s is None and not self._asked:
             self.asking.start()
             self._asked = True
 
-    def look(self) -> list[str]:
+    def poll(self) -> list[str]:
         """Start a reading when due, take available answers, and return messages to log.
 
         The first call waits for the answers until their deadline. Later calls never wait.
@@ -51,7 +51,7 @@ class SitePolicyReader:
             self._asked = True
         if not self._asked:
             return []
-        found = self.asking.answer(wait=first)
+        found = self.asking.collect_output(wait=first)
         if found is None:
             return []
         self._asked = False

@@ -49,7 +49,7 @@ class EligibleTimes:
     _waiting: set[int] = field(default_factory=set)
     _free_since_s: dict[int, int] = field(default_factory=dict)
 
-    def note(self, pending: Iterable[Record], now_s: int) -> None:
+    def record_reading(self, pending: Iterable[Record], now_s: int) -> None:
         """Update from one reading."""
         numbers = set()
         for record in pending:
@@ -64,12 +64,12 @@ class EligibleTimes:
         for number in self._free_since_s.keys() - numbers:
             del self._free_since_s[number]
 
-    def of(self, number: int) -> int:
+    def get_eligible_s(self, number: int) -> int:
         """Return when the job's dependencies were met; 0 if it was never seen with any."""
         return self._free_since_s.get(number, 0)
 
 
-def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: EligibleTimes) -> int:
+def compute_age_start_s(record: Record, picture: SitePolicySnapshot, clearances: EligibleTimes) -> int:
     """Return when a job's age starts.
 
     That is Slurm's own time if it has one, else the time from which an unheld job would accrue age.
@@ -79,7 +79,10 @@ def age_start_of(record: Record, picture: SitePolicySnapshot, clearances: Eligib
         return int(own)
     begin_s = int(record.get("eligible_time") or 0)
     return age_start_s(
-        int(record.get("submit_time") or 0), begin_s, clearances.of(record["id"]), picture.rules.always_accrues
+        int(record.get("submit_time") or 0),
+        begin_s,
+        clearances.get_eligible_s(record["id"]),
+        picture.rules.always_accrues,
     )
 
 
@@ -153,16 +156,16 @@ class RankedJobs:
     running: dict[int, JobLimitChecks] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, picture: SitePolicySnapshot) -> RankedJobs:
+    def for_policy(cls, picture: SitePolicySnapshot) -> RankedJobs:
         """Return an empty ranking by this snapshot."""
         return cls(picture, JobLimitTable(picture.site, picture.spent))
 
-    def stale(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
+    def find_stale_jobs(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
         """Return the new and the changed jobs."""
         known, nobody = self.known, (None, None)
         return [each for each in pending if known.get(each.job.id, nobody)[0] != each]
 
-    def keep(self, numbers: Set[int]) -> None:
+    def retain_jobs(self, numbers: Set[int]) -> None:
         """Remove all other jobs."""
         for number in self.known.keys() - numbers:
             del self.known[number]
@@ -189,13 +192,13 @@ class RankedJobs:
             numbers = [each.job.id for each in around.pending]
             by_arrival = dict(zip(numbers, basic_priorities(nices).tolist(), strict=True))
             return [by_arrival[each.job.id] for each in stale]
-        accrued = [age_start_of(record, self.picture, around.clearances) for record in records]
+        accrued = [compute_age_start_s(record, self.picture, around.clearances) for record in records]
         found: list[int] = (
             priority_points_of(records, self.picture, around.machine, around.now_s, accrued).total().tolist()
         )
         return found
 
-    def used(self, records: Sequence[Record], now_s: int) -> list[int]:
+    def compute_counter_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
         """Return the use of every counter by running jobs, modelled or not."""
         found, alive = [], set()
         timed = self.book.counts_time
@@ -234,41 +237,41 @@ class PriorityRanker:
     """
 
     clearances: EligibleTimes = field(default_factory=EligibleTimes)
-    _now: RankedJobs = field(default_factory=lambda: RankedJobs.by(SitePolicySnapshot()))
+    _now: RankedJobs = field(default_factory=lambda: RankedJobs.for_policy(SitePolicySnapshot()))
     _next: RankedJobs | None = None
     _due_s: int = 0
 
-    def use(self, picture: SitePolicySnapshot) -> None:
+    def set_policy(self, picture: SitePolicySnapshot) -> None:
         """Rank by another snapshot once all jobs are ranked by it; at once without ranks."""
         if self._now.known:
-            self._next = RankedJobs.by(picture)
+            self._next = RankedJobs.for_policy(picture)
         else:
-            self._now = RankedJobs.by(picture)
+            self._now = RankedJobs.for_policy(picture)
 
-    def applied(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
+    def apply_ranking(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
         """Return the observation with ranked jobs and the use of the limits."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
-        self.clearances.note(waiting, seen.now_s)
-        by_number = {number: record for record in waiting for number in array_tasks.numbers_of(record)}
+        self.clearances.record_reading(waiting, seen.now_s)
+        by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers(record)}
         around = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
-                self._next = RankedJobs.by(self._now.picture)
+                self._next = RankedJobs.for_policy(self._now.picture)
             self._due_s = seen.now_s + self._now.picture.period_s
         self._work_in(around)
         now = self._now
-        now.rank(around, now.stale(seen.pending))
+        now.rank(around, now.find_stale_jobs(seen.pending))
         if len(now.known) > len(seen.pending):
-            now.keep({each.job.id for each in seen.pending})
+            now.retain_jobs({each.job.id for each in seen.pending})
         pending = tuple([now.known[each.job.id][1] for each in seen.pending])
-        used = now.used(records, seen.now_s)
+        used = now.compute_counter_usage(records, seen.now_s)
         return dataclasses.replace(seen, pending=pending, limits=QueueLimitStatus(now.standings, used))
 
     def _work_in(self, around: PriorityRankingInput) -> None:
         """Rank more jobs for the next ranking, which is used once it is complete."""
         if self._next is None:
             return
-        stale = self._next.stale(around.pending)
+        stale = self._next.find_stale_jobs(around.pending)
         self._next.rank(around, stale[:A_CYCLE])
         if len(stale) <= A_CYCLE:
             self._now, self._next = self._next, None

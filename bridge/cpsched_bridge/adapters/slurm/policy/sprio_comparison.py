@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cpsched.errors import escape_controls
 from cpsched.site.multifactor import ClusterSize, WeightedPriorityFactors
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, age_start_of, priority_points_of
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, compute_age_start_s, priority_points_of
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 
@@ -99,7 +99,7 @@ def compare_with_sprio(
         if record["state"] == slurm_states.PENDING and record["priority"] and record["id"] in shown
         and "," not in (record["partition"] or "")
     ]  # fmt: skip
-    accrued = [age_start_of(record, picture, EligibleTimes()) for record in jobs]
+    accrued = [compute_age_start_s(record, picture, EligibleTimes()) for record in jobs]
     found = priority_points_of(jobs, picture, machine, now_s, accrued) if jobs else None
     if found is None or picture.rules.kind == "basic":
         return SprioComparison(0, ())

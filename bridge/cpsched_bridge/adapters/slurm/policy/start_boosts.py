@@ -18,7 +18,7 @@ BLOCKS = frozenset({"", "None", "Priority", "Resources"})
 _NO_NODES: frozenset[str] = frozenset()
 
 
-def boosts(
+def compute_start_boosts(
     starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, picture: SitePolicySnapshot, most: int
 ) -> dict[int, int]:
     """Return the points of each start, at most `most`; none if that is too few.

@@ -14,11 +14,13 @@ def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> O
 
     The objects are associations, QOS and partitions. The observation names them.
     """
-    unusable = picture.trouble.all()
+    unusable = picture.trouble.list_objects()
     if not unusable:
         return seen
     why = {
-        each.job.id: picture.trouble.of_job(each.job.user, each.job.account, each.job.queue, each.job.qos, picture.site)
+        each.job.id: picture.trouble.find_for_job(
+            each.job.user, each.job.account, each.job.queue, each.job.qos, picture.site
+        )
         for each in seen.pending
     }
     return dataclasses.replace(

@@ -17,7 +17,7 @@ from cpsched_bridge.ports import MOST_TASKS
 FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
-def numbers_of(record: Record) -> list[int]:
+def list_job_numbers(record: Record) -> list[int]:
     """Return the job numbers that a pending record stands for.
 
     These are one job or the waiting tasks of an array. The result is empty if the waiting tasks cannot be read.
@@ -28,10 +28,10 @@ def numbers_of(record: Record) -> list[int]:
         ranges = task_ranges.format_task_ranges(record["array_tasks_waiting"])
     except ValueError:
         return []
-    return [slurm_job_ids.task_id(record["array_id"], task) for task in islice(chain(*ranges), MOST_TASKS)]
+    return [slurm_job_ids.make_task_id(record["array_id"], task) for task in islice(chain(*ranges), MOST_TASKS)]
 
 
-def active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
+def count_active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
     """Return the number of tasks that occupy nodes, by array."""
     counts: dict[int, int] = {}
     for job in jobs:
@@ -49,7 +49,7 @@ class ArrayTaskLimits:
 
     _most: dict[int, int] = field(default_factory=dict)
 
-    def room(self, record: Record, active: Mapping[int, int]) -> int | None:
+    def remaining_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
         """Return how many more tasks of this record's array may run; None if unlimited."""
         array = record["array_id"]
         if not array:
@@ -59,7 +59,7 @@ class ArrayTaskLimits:
         most = self._most.get(array)
         return None if most is None else max(0, most - active.get(array, 0))
 
-    def keep(self, arrays: set[int]) -> None:
+    def retain_arrays(self, arrays: set[int]) -> None:
         """Remove all other arrays."""
         for array in self._most.keys() - arrays:
             del self._most[array]

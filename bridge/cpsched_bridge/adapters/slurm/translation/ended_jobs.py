@@ -10,7 +10,7 @@ from cpsched.model import EndedJob, Job
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
-from cpsched_bridge.adapters.slurm.translation.slurm_jobs import placed_job
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 NOWHERE = "None assigned"
@@ -37,12 +37,12 @@ class ReportedEndedJobs:
         return tuple(_readable(lambda job: _ended(job, machine, known), fresh))
 
 
-def all_ended(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
+def list_ended_jobs(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
     """Return every ended job that the controller still remembers, by end."""
     return _readable(lambda job: _ended(job, machine, known), filter(_ran, jobs))
 
 
-def of_database(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
+def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
     """Return the jobs of the accounting database that ran and ended, by end.
 
     `past` are records of `PAST_FIELDS`.
@@ -64,7 +64,7 @@ def _ended(record: Record, machine: SlurmNodeTable, known: Mapping[int, Job]) ->
     job = known.get(number)
     if job is None:
         nodes = len(task_ranges.expand_if_valid(record["allocated_nodes"])) or record["num_nodes"] or 1
-        job = placed_job(record, number, machine, nodes)
+        job = translate_placed_job(record, number, machine, nodes)
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
@@ -80,7 +80,9 @@ def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
     It lacks waiting array tasks, and sometimes the submit time.
     """
     record = {**record, "array_tasks_waiting": None, "submit_time": record["submit_time"] or record["start_time"]}
-    job = placed_job(record, slurm_job_ids.job_id_of_record(record), machine, max(1, record["num_nodes"] or 1))
+    job = translate_placed_job(
+        record, slurm_job_ids.job_id_of_record(record), machine, max(1, record["num_nodes"] or 1)
+    )
     return EndedJob(job, record["start_time"], record["end_time"])
 
 

@@ -20,17 +20,17 @@ class FreeNodeCapacity:
     free: IntArray
     _found: dict[Request, bool] = field(default_factory=dict)
 
-    def holds(self, request: Request) -> bool:
+    def fits(self, request: Request) -> bool:
         """Return whether all units of a request fit now."""
         if request not in self._found:
             self._found[request] = self._units(request) >= request.units
         return self._found[request]
 
     def _units(self, request: Request) -> int:
-        return int(units_on(request, self.free, self.machine).sum())
+        return int(count_units_by_node(request, self.free, self.machine).sum())
 
 
-def units_on(request: Request, free: IntArray, machine: SlurmNodeTable) -> IntArray:
+def count_units_by_node(request: Request, free: IntArray, machine: SlurmNodeTable) -> IntArray:
     """Return how many units of a request each node holds, int64[N].
 
     `free` is int64[N, R].
@@ -53,11 +53,11 @@ class WakeableNodeCapacity:
     asleep: BoolArray
     free: IntArray
 
-    def take(self, request: Request) -> bool:
+    def try_take(self, request: Request) -> bool:
         """Return whether a request fits, sleeping nodes first; if so, subtract it."""
         if not self.asleep.any():
             return False
-        units = units_on(request, self.free, self.machine)
+        units = count_units_by_node(request, self.free, self.machine)
         left = request.units
         placement = []
         for node in sorted(units.nonzero()[0].tolist(), key=lambda node: not self.asleep[node]):

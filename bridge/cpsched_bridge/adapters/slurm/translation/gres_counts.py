@@ -11,11 +11,11 @@ Amounts = dict[str, int]
 _SHARED = f":{NO_CONSUME}"
 
 
-def gres_amounts(items: Mapping[str, int]) -> Amounts:
+def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
     """Return counts by name and by name:type.
 
     Keys are "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that are not used up are missing, see
-    `shared_amounts`.
+    `parse_shared_amounts`.
     """
     found: Amounts = {}
     for key, count in items.items():
@@ -29,11 +29,13 @@ def gres_amounts(items: Mapping[str, int]) -> Amounts:
     return found
 
 
-def shared_amounts(items: Mapping[str, int]) -> Amounts:
+def parse_shared_amounts(items: Mapping[str, int]) -> Amounts:
     """Return the counts of resources that several jobs may share (`no_consume`)."""
-    return gres_amounts({key.removesuffix(_SHARED): count for key, count in items.items() if key.endswith(_SHARED)})
+    return parse_gres_amounts(
+        {key.removesuffix(_SHARED): count for key, count in items.items() if key.endswith(_SHARED)}
+    )
 
 
-def tres_gres(tres: Mapping[str, int] | None) -> Amounts:
+def gres_from_tres(tres: Mapping[str, int] | None) -> Amounts:
     """Return the generic resources of a dict such as {"cpu": 4, "gres/gpu": 2}."""
-    return gres_amounts({key: count for key, count in (tres or {}).items() if key.startswith("gres/")})
+    return parse_gres_amounts({key: count for key, count in (tres or {}).items() if key.startswith("gres/")})

@@ -66,7 +66,7 @@ class JobDependencyTargets:
     _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
     """By user and name, whether such a job has nodes, and the smallest number of the waiting ones."""
 
-    def met(self, record: Record) -> bool:
+    def are_dependencies_met(self, record: Record) -> bool:
         """Return whether all dependencies of a pending record are met."""
         wanted = record["dependencies"]
         if wanted is None:
@@ -125,7 +125,7 @@ class JobDependencyTargets:
                 )
             self._by_task[number] = tasks
         tasks = self._by_task[number]
-        return tasks.get(slurm_job_ids.task_id(number, task)) or tasks.get(None, [])
+        return tasks.get(slurm_job_ids.make_task_id(number, task)) or tasks.get(None, [])
 
     def _is_single(self, record: Record) -> bool:
         """Return whether no job of the same name and user runs, or waits ahead of it."""

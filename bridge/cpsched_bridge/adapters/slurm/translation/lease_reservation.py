@@ -13,27 +13,27 @@ from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Lease
 
-__all__ = ["NAME", "comment_in", "format_lease", "lease_of", "others"]
+__all__ = ["NAME", "find_lease_comment", "format_lease", "lease_from_reservations", "without_lease_reservation"]
 
 NAME = "cpsched-bridge"
 """Name of the reservation."""
 UNKNOWN = "whoever wrote the comment of the reservation"
 
 
-def lease_of(reservations: Iterable[Record]) -> Lease | None:
+def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
     """Return the lease among a reading's reservations.
 
     An unreadable comment is a lease of an unknown owner.
     """
-    comment = comment_in(reservations)
+    comment = find_lease_comment(reservations)
     return None if comment is None else parse_lease(comment, f"{UNKNOWN} {NAME}")
 
 
-def comment_in(reservations: Iterable[Record]) -> str | None:
+def find_lease_comment(reservations: Iterable[Record]) -> str | None:
     """Return the comment of the lease reservation; None if there is none."""
     return next((each.get("comment") or "" for each in reservations if each["name"] == NAME), None)
 
 
-def others(reservations: Sequence[Record]) -> list[Record]:
+def without_lease_reservation(reservations: Sequence[Record]) -> list[Record]:
     """Return the reservations that reserve nodes."""
     return [each for each in reservations if each["name"] != NAME]

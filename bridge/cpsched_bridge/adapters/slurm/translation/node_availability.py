@@ -12,12 +12,12 @@ from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.translation.gres_counts import tres_gres
+from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, SlurmReservation
 
 
-def available(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
+def mask_available_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
     """Return the nodes that accept jobs now, bool[N].
 
     They are up, responding, not drained, and not reserved as a whole.
@@ -25,12 +25,12 @@ def available(nodes: Sequence[Record], reservations: Iterable[SlurmReservation],
     return _in_state(nodes, slurm_states.node_takes_jobs, reservations, now_s)
 
 
-def asleep(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
+def mask_sleeping_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
     """Return the nodes that Slurm wakes to start a job, bool[N].
 
     Nodes that are reserved as a whole are excluded.
     """
-    return _in_state(nodes, slurm_states.node_sleeps, reservations, now_s)
+    return _in_state(nodes, slurm_states.is_node_sleeping, reservations, now_s)
 
 
 def _in_state(
@@ -45,12 +45,15 @@ def _in_state(
     parts = np.zeros(len(nodes), np.bool_)
     for each in active:
         shut |= each.members
-        parts |= each.parts
-    seen = (slurm_states.unreserved(node["state"]) if parts[row] else node["state"] for row, node in enumerate(nodes))
+        parts |= each.partly_reserved_nodes
+    seen = (
+        slurm_states.strip_reserved_state(node["state"]) if parts[row] else node["state"]
+        for row, node in enumerate(nodes)
+    )
     return np.fromiter(map(fits, seen), np.bool_, len(nodes)) & ~shut
 
 
-def reserved_now(
+def compute_reserved_amounts(
     machine: SlurmNodeTable,
     reservations: Iterable[SlurmReservation],
     inside: Mapping[str, Sequence[RunningJob]],
@@ -63,7 +66,7 @@ def reserved_now(
     held = np.zeros_like(machine.capacity)
     for each in reservations:
         if each.start_s <= now_s and each.held is not None:
-            held += np.maximum(each.held - taken_by(machine, inside.get(each.name, ())), 0)
+            held += np.maximum(each.held - sum_running_requests(machine, inside.get(each.name, ())), 0)
     return held
 
 
@@ -77,12 +80,14 @@ def future_core_reservations(
             meeting = [other for other in reservations if other.start_s <= each.start_s < other.end_s]
             then = [other.held for other in meeting if other.held is not None]
             lasting = [job for job in running if job.start_s + job.job.walltime_s > each.start_s]
-            room = machine.capacity - taken_by(machine, lasting) - np.sum(then, axis=0)
-            found.append(FutureCoreReservation(each.name, each.start_s, each.parts, np.maximum(room, 0)))
+            room = machine.capacity - sum_running_requests(machine, lasting) - np.sum(then, axis=0)
+            found.append(
+                FutureCoreReservation(each.name, each.start_s, each.partly_reserved_nodes, np.maximum(room, 0))
+            )
     return tuple(found)
 
 
-def in_use(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
+def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
     """Return the amounts that the node records show as allocated, int64[N, R].
 
     Generic resources are included only if accounting tracks them.
@@ -92,7 +97,7 @@ def in_use(nodes: Sequence[Record], machine: SlurmNodeTable) -> IntArray:
     if machine.counts_memory:
         used[:, MEMORY] = [min(node["allocated_memory"] or 0, MOST_AMOUNT) for node in nodes]
     for row, node in enumerate(nodes):
-        for name, count in tres_gres(_counts(node["allocated_tres"])).items():
+        for name, count in gres_from_tres(_counts(node["allocated_tres"])).items():
             if name in machine.resources:
                 used[row, machine.resources.index(name)] = min(count, MOST_AMOUNT)
     return used
@@ -103,16 +108,16 @@ def _counts(tres: Mapping[str, object] | None) -> dict[str, int]:
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
-def overcommitted(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
+def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
     """Return nodes with more allocated than they have, bool[N]: they get no job.
 
     That happens if a node's configuration shrinks while jobs run, or if memory is over-allocated.
     """
-    found: BoolArray = np.any(in_use(nodes, machine) > machine.capacity, axis=1)
+    found: BoolArray = np.any(compute_allocated_amounts(nodes, machine) > machine.capacity, axis=1)
     return found
 
 
-def taken_by(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray:
+def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray:
     """Return what running jobs use by their requests, int64[N, R].
 
     An exclusive job uses all of its nodes.
@@ -125,7 +130,7 @@ def taken_by(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray
     return used
 
 
-def free_on(
+def compute_free_amounts(
     nodes: Sequence[Record], machine: SlurmNodeTable, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
 ) -> IntArray:
     """Return the free amounts, int64[N, R]; 0 on nodes that are not `usable`.
@@ -138,6 +143,10 @@ def free_on(
 
     So free and running amounts together never exceed a node's capacity.
     """
-    free: IntArray = machine.capacity - np.maximum(in_use(nodes, machine), taken_by(machine, running)) - held
+    free: IntArray = (
+        machine.capacity
+        - np.maximum(compute_allocated_amounts(nodes, machine), sum_running_requests(machine, running))
+        - held
+    )
     free[~usable] = 0
     return np.maximum(free, 0, out=free)

@@ -41,7 +41,7 @@ class PartitionAccessContext:
     outside: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def accounts_checked(config: Record) -> tuple[bool | None, bool]:
+def parse_account_checks(config: Record) -> tuple[bool | None, bool]:
     """Return `PartitionAccessContext.accounts_count` and `.by_tree` of a configuration."""
     version, enforced = _version(config.get("version")), config.get("accounting_storage_enforce")
     if version is not None and version < _BY_TREE:

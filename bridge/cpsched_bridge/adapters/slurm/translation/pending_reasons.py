@@ -36,37 +36,37 @@ Group = Callable[[PendingReasonSubject], BackoffKey]
 """Returns the key of a group of the job."""
 
 
-def of_job(job: PendingReasonSubject) -> BackoffKey:
+def make_job_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the job alone."""
     return BackoffKey("job", (job.label,))
 
 
-def of_array(job: PendingReasonSubject) -> BackoffKey:
+def make_array_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the job's array."""
-    return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else of_job(job)
+    return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else make_job_key(job)
 
 
-def of_equivalence_class(job: PendingReasonSubject) -> BackoffKey:
+def make_equivalence_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of jobs with the same user, account, partition, QOS and request."""
     return job.alike
 
 
-def of_association(job: PendingReasonSubject) -> BackoffKey:
+def make_association_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user in an account."""
     return BackoffKey("association", (_user(job), _text(job, "account")))
 
 
-def of_qos(job: PendingReasonSubject) -> BackoffKey:
+def make_qos_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user's jobs in the QOS."""
     return BackoffKey("qos", (_text(job, "qos"), _user(job)))
 
 
-def of_partition(job: PendingReasonSubject) -> BackoffKey:
+def make_partition_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user's jobs in the partition."""
     return BackoffKey("partition", (_text(job, "partition"), _user(job)))
 
 
-def of_access(job: PendingReasonSubject) -> BackoffKey:
+def make_access_key(job: PendingReasonSubject) -> BackoffKey:
     """Return the key of the user's jobs with the same partition, account and QOS."""
     return BackoffKey("access", (_text(job, "partition"), _user(job), _text(job, "account"), _text(job, "qos")))
 
@@ -79,7 +79,15 @@ def _user(job: PendingReasonSubject) -> str:
     return job.record["user_name"] or str(job.record["user_id"])
 
 
-GROUPS: tuple[Group, ...] = (of_job, of_array, of_equivalence_class, of_association, of_qos, of_partition, of_access)
+GROUPS: tuple[Group, ...] = (
+    make_job_key,
+    make_array_key,
+    make_equivalence_key,
+    make_association_key,
+    make_qos_key,
+    make_partition_key,
+    make_access_key,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +114,26 @@ class PendingReasonMeaning:
 
 _HELD_AGAIN = "Held again at once, no failure;"
 
-JOB = PendingReasonMeaning("the job", of_job, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
+JOB = PendingReasonMeaning("the job", make_job_key, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
 MOMENT = PendingReasonMeaning(
-    "the job", of_job, "The same, if it lasts until the start's time is up: it may pass.", transient=True
+    "the job", make_job_key, "The same, if it lasts until the start's time is up: it may pass.", transient=True
 )
 LIKES = PendingReasonMeaning(
-    "the job and its like", of_equivalence_class, f"{_HELD_AGAIN} one of its like is tried after 2, 4, ... 120 s."
+    "the job and its like", make_equivalence_key, f"{_HELD_AGAIN} one of its like is tried after 2, 4, ... 120 s."
 )
 ACCESS = PendingReasonMeaning(
-    "its user, with this account and QOS, in the partition", of_access,
+    "its user, with this account and QOS, in the partition", make_access_key,
     f"{_HELD_AGAIN} one of these jobs is tried after 2, 4, ... 120 s.",
 )  # fmt: skip
 PARTITION = PendingReasonMeaning(
     "the partition",
-    of_partition,
+    make_partition_key,
     f"{_HELD_AGAIN} one job of each user of the partition is tried after 2, 4, ... 120 s.",
 )
 _LIMIT = f"{_HELD_AGAIN} one of theirs is tried after 2, 4, ... 120 s, and one more at each end of one of theirs."
-ARRAY = PendingReasonMeaning("the array", of_array, _LIMIT, clears_on_end=True)
-ASSOCIATION = PendingReasonMeaning("its user in its account", of_association, _LIMIT, clears_on_end=True)
-QOS = PendingReasonMeaning("its user in its QOS", of_qos, _LIMIT, clears_on_end=True)
+ARRAY = PendingReasonMeaning("the array", make_array_key, _LIMIT, clears_on_end=True)
+ASSOCIATION = PendingReasonMeaning("its user in its account", make_association_key, _LIMIT, clears_on_end=True)
+QOS = PendingReasonMeaning("its user in its QOS", make_qos_key, _LIMIT, clears_on_end=True)
 ORDER = PendingReasonMeaning(
     "nobody: other jobs go first", None,
     "The start has its time, and then counts as a failed one of this job alone.", lower_priority=True,
@@ -251,7 +259,7 @@ def reason_name(reason: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def meaning_of(reason: str) -> PendingReasonMeaning:
+def get_reason_meaning(reason: str) -> PendingReasonMeaning:
     """Return the meaning of a reason as Slurm shows it."""
     name = reason_name(reason)
     if name in REASONS:
@@ -259,15 +267,15 @@ def meaning_of(reason: str) -> PendingReasonMeaning:
     return next((meaning for pattern, meaning in FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
 
 
-def pending_reason_of(job: PendingReasonSubject) -> ClusterReason | None:
+def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
     """Return the reason of a pending job if it concerns the job or its user's jobs."""
     reason = job.record["state_reason"] or ""
-    meaning = meaning_of(reason)
+    meaning = get_reason_meaning(reason)
     if meaning.group is None:
         return None
     return ClusterReason(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
 
 
-def groups_of(job: PendingReasonSubject) -> tuple[BackoffKey, ...]:
+def list_backoff_keys(job: PendingReasonSubject) -> tuple[BackoffKey, ...]:
     """Return every group that a reason of this job may concern, each once."""
     return tuple(dict.fromkeys(group(job) for group in GROUPS))

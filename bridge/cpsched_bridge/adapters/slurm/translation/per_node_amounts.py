@@ -1,9 +1,9 @@
 """Split a Slurm job over nodes, in equal shares or task by task.
 
-- Equal shares on distinct nodes (`shares_asked`): a start sets the nodes and one number of tasks per node. A fixed
+- Equal shares on distinct nodes (`find_equal_split`): a start sets the nodes and one number of tasks per node. A fixed
   number of nodes (`--nodes=k`) makes k shares. Otherwise the job gets the fewest shares that hold it, usually one.
   `--ntasks-per-node` makes shares of that many tasks, of which Slurm leaves the last ones partly idle.
-- Task by task (`tasks_asked`): a start sets the nodes and their number, and Slurm splits the tasks as
+- Task by task (`find_task_split`): a start sets the nodes and their number, and Slurm splits the tasks as
   `task_distribution` predicts. That is for jobs that request amounts per task, so that a node's share is the sum of its
   tasks.
 - Slurm places all other jobs.
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.feasibility import units_by_node
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched.model import IntArray, Request
 from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, tres_gres
+from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_from_tres, parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.start_pins import is_range
+from cpsched_bridge.adapters.slurm.translation.start_pins import has_node_range
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 
 MOST_NODES = 100_000
@@ -50,7 +50,7 @@ class JobSplitChoices:
     tasks: EqualNodeShares | None
 
 
-def parts_asked(
+def find_split_choices(
     record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int, most_nodes: int | None
 ) -> JobSplitChoices:
     """Return how a pending job can be split within the given range of nodes.
@@ -60,19 +60,19 @@ def parts_asked(
     equal = tasks = None
     refused: JobNotModelled | None = None
     try:
-        equal = shares_asked(record, machine, node_set)
+        equal = find_equal_split(record, machine, node_set)
         _refuse_misfits(equal, least_nodes, most_nodes)
     except JobNotModelled as reason:
         refused, equal = reason, None
     nodes = int(machine.rows[node_set].sum())
     if most_nodes is None or most_nodes >= min(record["ntasks"], nodes):
         with contextlib.suppress(JobNotModelled):
-            tasks = tasks_asked(record, machine, node_set, least_nodes)
+            tasks = find_task_split(record, machine, node_set, least_nodes)
     if tasks is not None and not tasks.fit:
         refused, tasks = (
             JobNeverFits(
                 "the nodes that it may use hold fewer tasks, even empty",
-                f"the nodes that it may use hold fewer than {many(tasks.units, 'task')}, even empty",
+                f"the nodes that it may use hold fewer than {format_count(tasks.units, 'task')}, even empty",
             ),
             None,
         )
@@ -92,21 +92,21 @@ def _refuse_misfits(equal: EqualNodeShares, least_nodes: int, most_nodes: int | 
         raise JobNeverFits(f"no {what}", f"no {equal.units} {what}")
 
 
-def shares_asked(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualNodeShares:
+def find_equal_split(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualNodeShares:
     """Return the fewest allowed equal shares that hold a pending job.
 
     Raise `JobNotModelled` if there are none.
     """
     tried = []
-    for nodes in counts_asked(record):
-        amounts = share_asked(record, machine, nodes)
+    for nodes in list_node_counts(record):
+        amounts = requested_per_node(record, machine, nodes)
         tried.append(EqualNodeShares(nodes, amounts, _nodes_that_hold(amounts, machine, node_set) >= nodes))
         if tried[-1].fit:
             return tried[-1]
     return tried[0]
 
 
-def counts_asked(record: Record) -> list[int]:
+def list_node_counts(record: Record) -> list[int]:
     """Return the allowed numbers of equal shares, ascending, at least one.
 
     Raise `JobNotModelled` if there is none. Without --nodes Slurm records the number of tasks as the maximum number of
@@ -124,7 +124,7 @@ def counts_asked(record: Record) -> list[int]:
         fewest = max(low, -(-tasks // record["ntasks_per_node"]))
         if fewest > most:
             raise JobNotModelled("more tasks than its nodes may have")
-        if is_range(record) and fewest * record["ntasks_per_node"] != tasks:
+        if has_node_range(record) and fewest * record["ntasks_per_node"] != tasks:
             raise JobNotModelled("range of node counts with a number of tasks per node that does not fill them")
         return [fewest]
     counts = [nodes for nodes in range(low, min(most, max(low, MOST_NODES)) + 1) if tasks % nodes == 0]
@@ -133,7 +133,9 @@ def counts_asked(record: Record) -> list[int]:
     return counts
 
 
-def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0) -> EqualNodeShares | None:
+def find_task_split(
+    record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0
+) -> EqualNodeShares | None:
     """Return the tasks of a pending job as units that may share nodes.
 
     None if Slurm's own split of them is unknown: the job requests amounts per node, or a number of nodes that does not
@@ -145,13 +147,13 @@ def tasks_asked(record: Record, machine: SlurmNodeTable, node_set: int, least_no
         return None
     if record["cpus_per_task"] % machine.threads or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]:
         return None
-    amounts = share_asked(record, machine, tasks)
+    amounts = requested_per_node(record, machine, tasks)
     room = _room(Request(tasks, amounts), machine, node_set)
     fewest = -(-tasks // max(1, int(room.max(initial=0))))
     return EqualNodeShares(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
-def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
+def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
     """Return the amounts of the largest of `nodes` shares, in the order of resources.
 
     Shares are equal, except that --ntasks-per-node makes the last ones smaller. Slurm allocates those like the others.
@@ -160,7 +162,7 @@ def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[in
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
     if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
         raise JobNotModelled("asks for nodes with more CPUs than its tasks use")
-    cpus = machine.whole_cores(max(used, least))
+    cpus = machine.round_up_to_cores(max(used, least))
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
@@ -169,7 +171,7 @@ def share_asked(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[in
         raise JobNotModelled("asks for all memory of a node")
     else:
         memory_mib = 0
-    amounts = machine.vector(cpus, memory_mib, _gres_asked(record, machine, nodes, tasks))
+    amounts = machine.to_amount_vector(cpus, memory_mib, _gres_asked(record, machine, nodes, tasks))
     if amounts is None:
         raise JobNotModelled("asks for generic resources that no node has")
     return amounts
@@ -180,11 +182,11 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
 
     They are requested per node, per task, or for the job on its one node.
     """
-    per_node = gres_amounts(record["gres_per_node"] or {})
-    per_task = tres_gres(record["tres_per_task"])
+    per_node = parse_gres_amounts(record["gres_per_node"] or {})
+    per_task = gres_from_tres(record["tres_per_task"])
     asked = {n: per_node.get(n, 0) + per_task.get(n, 0) * tasks for n in {*per_node, *per_task}}
     found = {name: count for name, count in asked.items() if name not in machine.shared}
-    total = {n: count for n, count in tres_gres(record["requested_tres"]).items() if n not in machine.shared}
+    total = {n: count for n, count in gres_from_tres(record["requested_tres"]).items() if n not in machine.shared}
     if not found and total:
         if nodes > 1:
             raise JobNotModelled("GPUs counted for the whole job, over several nodes")
@@ -197,18 +199,18 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
     return found
 
 
-def gres_asked(record: Record) -> Amounts:
+def requested_gres_per_share(record: Record) -> Amounts:
     """Return the maximum of each generic resource that one share requests."""
     tasks = record["ntasks"] or 1
-    per_node, total = gres_amounts(record["gres_per_node"] or {}), tres_gres(record["requested_tres"])
-    per_task = {name: count * tasks for name, count in tres_gres(record["tres_per_task"]).items()}
+    per_node, total = parse_gres_amounts(record["gres_per_node"] or {}), gres_from_tres(record["requested_tres"])
+    per_task = {name: count * tasks for name, count in gres_from_tres(record["tres_per_task"]).items()}
     names = {*per_node, *per_task, *total}
     return {name: max(asked.get(name, 0) for asked in (per_node, per_task, total)) for name in names}
 
 
-def shared_asked(record: Record, machine: SlurmNodeTable) -> Amounts:
+def requested_shared_gres(record: Record, machine: SlurmNodeTable) -> Amounts:
     """Return the maximum of the resources that jobs share."""
-    asked = gres_asked(record) if machine.shared else {}
+    asked = requested_gres_per_share(record) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 
 
@@ -222,16 +224,16 @@ def _room(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
     return units_by_node(request, machine.capacity)[machine.rows[node_set]]
 
 
-def share_allocated(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
+def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
     """Return one of `nodes` equal shares of a job's allocation, rounded up.
 
     Slurm shows the sums over all nodes. A resource that is missing in a database record counts as not requested.
     """
     tres = record["allocated_tres"] or record.get("requested_tres") or {}
-    gres = tres_gres(tres) or _gres_untracked(record, nodes)
+    gres = gres_from_tres(tres) or _gres_untracked(record, nodes)
     shares = {name: -(-count // nodes) for name, count in gres.items() if name in machine.resources}
     cpus, memory_mib = -(-(record["cpus"] or 1) // nodes), -(-int(tres.get("mem", 0)) // nodes)
-    amounts = machine.vector(cpus, memory_mib, shares)
+    amounts = machine.to_amount_vector(cpus, memory_mib, shares)
     assert amounts is not None
     return amounts
 
@@ -241,7 +243,7 @@ def _gres_untracked(record: Record, nodes: int) -> Amounts:
 
     Accounting does not track the allocated ones.
     """
-    per_node = gres_amounts(record.get("gres_per_node") or {})
+    per_node = parse_gres_amounts(record.get("gres_per_node") or {})
     if per_node:
         return {name: count * nodes for name, count in per_node.items()}
-    return {name: count * record["ntasks"] for name, count in tres_gres(record.get("tres_per_task")).items()}
+    return {name: count * record["ntasks"] for name, count in gres_from_tres(record.get("tres_per_task")).items()}

@@ -13,7 +13,7 @@ TASK_SHIFT = 32
 MOST_TASK = 1 << 22
 
 
-def task_id(array_id: int, task: int) -> int:
+def make_task_id(array_id: int, task: int) -> int:
     """Return the number of one array task."""
     return (task + 1) << TASK_SHIFT | array_id
 
@@ -24,7 +24,7 @@ def split_task_id(job_id: int) -> tuple[int, int | None]:
     return job_id & ((1 << TASK_SHIFT) - 1), task - 1 if task else None
 
 
-def label(job_id: int) -> str:
+def format_job_id(job_id: int) -> str:
     """Return the job's number as users write it: "19_3", "19"."""
     number, task = split_task_id(job_id)
     return str(number) if task is None else f"{number}_{task}"
@@ -40,5 +40,5 @@ def job_id_of_record(record: Record) -> int:
     if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):
         task = record.get("array_task_id") or 0
         if 0 <= task <= MOST_TASK and 0 < array < 1 << TASK_SHIFT:
-            return task_id(array, task)
+            return make_task_id(array, task)
     return int(record["id"])

@@ -1,9 +1,10 @@
 """Translate a Slurm record into a `Job`, as requested or as allocated.
 
-- `pending_job` reads a record of the queue. A start must match its decision exactly, node by node. So it raises
+- `translate_pending_job` reads a record of the queue. A start must match its decision exactly, node by node. So it
+  raises
   `JobNotModelled` for a request that cannot be sent to Slurm exactly.
-- `placed_job` reads a record that has or had nodes: of a running job, an ended one, or one of the database.
-- `unreadable_job` replaces a record with contradictory facts: its nodes are in use for a year.
+- `translate_placed_job` reads a record that has or had nodes: of a running job, an ended one, or one of the database.
+- `translate_unreadable_job` replaces a record with contradictory facts: its nodes are in use for a year.
 
 `job_splits` splits amounts over nodes; `layout_queries` reads what a placed job has on each node. Other modules set
 three fields of a `Job`: `slurm_queue` sets `ineligible` for temporary reasons (begin time, dependency, a full array),
@@ -24,20 +25,16 @@ from cpsched_bridge.adapters.slurm.translation import task_ranges
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualNodeShares,
     JobSplitChoices,
-    gres_asked,
-    parts_asked,
-    share_allocated,
-    shared_asked,
+    allocated_per_node,
+    find_split_choices,
+    requested_gres_per_share,
+    requested_shared_gres,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SHARING, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
-from cpsched_bridge.adapters.slurm.translation.start_pins import (
-    StartPinSettings,
-    start_settings,
-    start_settings_by_task,
-)
-from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, make_task_start_pins
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported
 
 FOREVER_S = 365 * 86400
@@ -57,7 +54,7 @@ class TranslatedSlurmJob:
     """The same job as tasks that may share nodes, if it can also run in equal shares."""
 
 
-def pending_job(
+def translate_pending_job(
     record: Record,
     job_id: int,
     machine: SlurmNodeTable,
@@ -71,30 +68,30 @@ def pending_job(
     the bridge's model may be wrong.
     """
     require_supported(record)
-    if (lost := unknown_nodes("excluded_nodes", record, machine)) is not None:
+    if (lost := describe_unknown_nodes("excluded_nodes", record, machine)) is not None:
         raise JobNotModelled(lost)
     if partition.unmodelled:
         what = f"partition {partition.name}"
         raise JobNotModelled(what, f"{what}: {partition.unmodelled}")
-    if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in gres_asked(record)):
+    if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in requested_gres_per_share(record)):
         raise JobNotModelled(
             f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them"
         )
-    node_set = nodes_allowed(record, machine, partition, conflicts)
-    walltime_s = walltime(record, partition)
+    node_set = find_allowed_node_set(record, machine, partition, conflicts)
+    walltime_s = get_walltime_s(record, partition)
     reason = partition_limit_reason(partition, walltime_s)
     try:
-        parts = parts_asked(record, machine, node_set, partition.min_nodes, partition.max_nodes)
+        parts = find_split_choices(record, machine, node_set, partition.min_nodes, partition.max_nodes)
     except JobNeverFits as too_large:
         if not conflicts:
             raise
-        anywhere = nodes_allowed(record, machine, partition, ())
-        parts = parts_asked(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
+        anywhere = find_allowed_node_set(record, machine, partition, ())
+        parts = find_split_choices(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
         words = f"reservation {met[0]} is" if len(met) == 1 else f"reservations {', '.join(met)} are"
         reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), f"{words} over"))
     exclusive = partition.exclusive or record["resource_sharing"] == "NO"
-    parts = placeable(parts, machine, machine.rows[node_set], partition)
+    parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition)
 
     def asked(parts: EqualNodeShares, distinct: bool) -> Job:
         request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
@@ -102,27 +99,27 @@ def pending_job(
 
     by_task = None
     if parts.tasks is not None:
-        by_task = TranslatedSlurmJob(asked(parts.tasks, False), start_settings_by_task(record, partition.max_nodes))
+        by_task = TranslatedSlurmJob(asked(parts.tasks, False), make_task_start_pins(record, partition.max_nodes))
     if parts.equal is None:
         assert by_task is not None
         return by_task
-    told = start_settings(record, parts.equal.units, partition.max_nodes)
+    told = make_start_pins(record, parts.equal.units, partition.max_nodes)
     return TranslatedSlurmJob(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
 
 
-def placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
+def translate_placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
     """Return a job that has or had `nodes` nodes, as equal shares of its allocation."""
     limit_min = record["time_limit"]
     walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else FOREVER_S
     exclusive = record.get("resource_sharing") == "NO"
-    amounts = share_allocated(record, machine, nodes)
+    amounts = allocated_per_node(record, machine, nodes)
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive)
     return _job(record, job_id, walltime_s, request)
 
 
-def unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
+def translate_unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
     """Return a job with contradictory facts that occupies its nodes for long."""
-    amounts = machine.vector(1, 0, {})
+    amounts = machine.to_amount_vector(1, 0, {})
     assert amounts is not None
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
     return _job({**record, "submit_time": 0}, job_id, FOREVER_S, request)
@@ -145,7 +142,7 @@ def _job(
     )
 
 
-def placeable(
+def keep_placeable_splits(
     parts: JobSplitChoices, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
 ) -> JobSplitChoices:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
@@ -154,7 +151,7 @@ def placeable(
         if each is not None and shared and _asks_for_gpus(each.amounts, machine):
             what = "GPUs of nodes that give them out in parts"
             raise JobNotModelled(what, f"{what} (shard, mps), too")
-    if machine.takes_together(mask) and partition.topology is None:
+    if machine.may_allocate_together(mask) and partition.topology is None:
         return parts
     if parts.equal is None or parts.equal.units > 1:
         raise JobNotModelled("several nodes, which the topology plugin may not take together")
@@ -166,7 +163,7 @@ def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
     return any(amount and name.partition(":")[0] in {"gpu", *SHARING} for name, amount in names)
 
 
-def walltime(record: Record, partition: SlurmPartition) -> int:
+def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
     """Return how many seconds a pending job may run.
 
     That is its own limit, else its partition's default, else its partition's maximum.
@@ -177,7 +174,7 @@ def walltime(record: Record, partition: SlurmPartition) -> int:
     return FOREVER_S
 
 
-def nodes_allowed(
+def find_allowed_node_set(
     record: Record, machine: SlurmNodeTable, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]
 ) -> int:
     """Return the row of the nodes that a job may use.
@@ -193,16 +190,16 @@ def nodes_allowed(
             mask = mask & machine.features.get(feature, np.zeros_like(mask))
             parts.append(NodeSetPart("feature", feature))
     if record["excluded_nodes"]:
-        mask = mask & ~machine.members(task_ranges.expand_hostlist(record["excluded_nodes"]))
+        mask = mask & ~machine.mask_of_names(task_ranges.expand_hostlist(record["excluded_nodes"]))
         parts.append(NodeSetPart("excluded", "excluded nodes"))
-    if shared := shared_asked(record, machine):
-        mask = mask & machine.with_shared(shared)
+    if shared := requested_shared_gres(record, machine):
+        mask = mask & machine.mask_with_shared(shared)
         parts += [NodeSetPart("resource", name) for name in shared]
     for reservation in conflicts:
         if (mask & reservation.members).any():
             mask = mask & ~reservation.members
             parts.append(NodeSetPart("reservation", reservation.name))
-    return machine.node_set(mask, *parts)
+    return machine.intern_node_set(mask, *parts)
 
 
 def partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:

@@ -11,8 +11,8 @@ from cpsched.model import BoolArray, IntArray
 from cpsched.model.value_bounds import MOST_AMOUNT
 from cpsched_bridge.adapters.shared.node_table import FIRST_OTHER, NodeTable
 from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
-from cpsched_bridge.adapters.slurm.slurm_records import Record, has_trouble
-from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_amounts, shared_amounts
+from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
+from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_shared_amounts
 
 SHARING = frozenset({"shard", "mps"})
 """Generic resources that are parts of GPUs: using one makes the other unavailable."""
@@ -35,7 +35,8 @@ def has_topology(config: Record) -> bool:
 class SlurmNodeTable(NodeTable):
     """The cluster as configured.
 
-    `of` builds one; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic resources
+    `from_records` builds one; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic
+    resources
     follow processors and memory.
     """
 
@@ -52,7 +53,7 @@ class SlurmNodeTable(NodeTable):
     """The highest switch above each node, or its block; empty if unknown."""
 
     @classmethod
-    def of(
+    def from_records(
         cls,
         nodes: Sequence[Record],
         counts_memory: bool = True,
@@ -84,7 +85,7 @@ class SlurmNodeTable(NodeTable):
             networks=tuple(names_of.get(name, "") for name in names),
         )
 
-    def takes_together(self, mask: BoolArray) -> bool:
+    def may_allocate_together(self, mask: BoolArray) -> bool:
         """Return whether Slurm accepts any combination of these nodes for one job.
 
         Measured, and read in the source of 22.05 to 26.05: topology/tree rejects nodes without a common switch,
@@ -106,7 +107,7 @@ class SlurmNodeTable(NodeTable):
             for column, name in enumerate(self.resources)
         )
 
-    def vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
+    def to_amount_vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
         """Return amounts in the order of `resources`, without `shared` ones.
 
         None if a generic resource is unknown here.
@@ -114,9 +115,9 @@ class SlurmNodeTable(NodeTable):
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
-        return (self.whole_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
+        return (self.round_up_to_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
 
-    def with_shared(self, gres: Amounts) -> BoolArray:
+    def mask_with_shared(self, gres: Amounts) -> BoolArray:
         """Return the nodes that have these `shared` resources, bool[N].
 
         Raise `JobNotModelled` if jobs use one up on other nodes, or if some nodes have fewer than requested.
@@ -131,7 +132,7 @@ class SlurmNodeTable(NodeTable):
                 mask &= have > 0
         return mask
 
-    def whole_cores(self, cpus: int) -> int:
+    def round_up_to_cores(self, cpus: int) -> int:
         """Return `cpus` rounded up to whole cores, as Slurm allocates them."""
         return -(-cpus // self.threads) * self.threads
 
@@ -145,7 +146,7 @@ def _facts(node: Record) -> tuple[object, ...]:
         node["memory_reserved_for_system"],
         tuple(sorted((node["configured_gres"] or {}).items())),
         tuple(node["active_features"] or ()),
-        has_trouble(node),
+        is_unusable(node),
     )
 
 
@@ -155,13 +156,13 @@ def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str
     A node with impossible amounts (such as more memory reserved than present) or an unusable field has capacity 0: jobs
     that fit only there are left to Slurm.
     """
-    gres = [gres_amounts(node["configured_gres"] or {}) for node in nodes]
+    gres = [parse_gres_amounts(node["configured_gres"] or {}) for node in nodes]
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
         memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
         found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
-        if not has_trouble(node) and all(0 <= amount < MOST_AMOUNT for amount in found.values()):
+        if not is_unusable(node) and all(0 <= amount < MOST_AMOUNT for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
 
@@ -169,7 +170,7 @@ def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str
 def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
     found: dict[str, IntArray] = {}
     for row, node in enumerate(nodes):
-        for name, count in shared_amounts(node["configured_gres"] or {}).items() if not has_trouble(node) else ():
+        for name, count in parse_shared_amounts(node["configured_gres"] or {}).items() if not is_unusable(node) else ():
             found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, MOST_AMOUNT)
     return found
 

@@ -14,15 +14,19 @@ import numpy as np
 from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
-from cpsched_bridge.adapters.slurm.translation.ended_jobs import ReportedEndedJobs, all_ended, of_database
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
+    ReportedEndedJobs,
+    ended_jobs_from_sacct,
+    list_ended_jobs,
+)
 from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity, WakeableNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
-    asleep,
-    available,
-    free_on,
+    compute_free_amounts,
+    compute_reserved_amounts,
     future_core_reservations,
-    overcommitted,
-    reserved_now,
+    mask_available_nodes,
+    mask_overcommitted_nodes,
+    mask_sleeping_nodes,
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
@@ -31,10 +35,10 @@ from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import Pending
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     SlurmReservation,
-    reservations_of,
+    translate_reservations,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_running import RunningJobTranslator, returning_nodes
-from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_in
+from cpsched_bridge.adapters.slurm.translation.slurm_running import RunningJobTranslator, keep_returning_nodes
+from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.ports import Observation, Outage
 
 SPARE_SETS = 100
@@ -48,7 +52,7 @@ class SlurmTranslator:
     counts_memory: bool = True
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
-    """Whether accounts of partitions are checked, as `partition_access.accounts_checked` returns it."""
+    """Whether accounts of partitions are checked, as `partition_access.parse_account_checks` returns it."""
     has_topology: bool = False
     cluster_name: str = ""
     job_defaults: str | None = None
@@ -74,15 +78,19 @@ class SlurmTranslator:
         """
         machine = self._machine(seen)
         partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
-        reservations = reservations_of(lease_reservation.others(seen.reservations), seen.nodes, machine, seen.now_s)
+        reservations = translate_reservations(
+            lease_reservation.without_lease_reservation(seen.reservations), seen.nodes, machine, seen.now_s
+        )
         doors = PartitionAccessContext(*self.accounts_checked, above, seen.outside)
         running = self._running.read(seen, machine, self._jobs)
-        usable = available(seen.nodes, reservations, seen.now_s) & ~overcommitted(seen.nodes, machine)
+        usable = mask_available_nodes(seen.nodes, reservations, seen.now_s) & ~mask_overcommitted_nodes(
+            seen.nodes, machine
+        )
         inside = _by_reservation(seen.jobs, running)
-        held = reserved_now(machine, reservations, inside, seen.now_s)
-        self.free = free_on(seen.nodes, machine, running, usable, held)
+        held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
+        self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
         self.to_come = future_core_reservations(machine, reservations, running, seen.now_s)
-        sleeping = asleep(seen.nodes, reservations, seen.now_s)
+        sleeping = mask_sleeping_nodes(seen.nodes, reservations, seen.now_s)
         around = PendingJobContext(
             seen.now_s,
             machine,
@@ -93,45 +101,47 @@ class SlurmTranslator:
             doors,
             FreeNodeCapacity(machine, self.free),
             self.to_come,
-            WakeableNodeCapacity(machine, sleeping, free_on(seen.nodes, machine, running, usable | sleeping, held)),
+            WakeableNodeCapacity(
+                machine, sleeping, compute_free_amounts(seen.nodes, machine, running, usable | sleeping, held)
+            ),
         )
         pending, left = self.queue.read(seen.jobs, around)
-        theirs = {job.job.id: each.parts for each in reservations for job in inside.get(each.name, ())}
+        theirs = {job.job.id: each.partly_reserved_nodes for each in reservations for job in inside.get(each.name, ())}
         nowhere = np.zeros(len(machine.names), np.bool_)
-        self._jobs.update(self.queue.jobs())
+        self._jobs.update(self.queue.get_modelled_jobs())
         ended = self._ended.read(seen.jobs, machine, self._jobs)
         begun = [*(each.job.id for each in running), *(each.job.id for each in ended)]
         self._forget(seen.jobs)
         return Observation(
             now_s=seen.now_s,
-            cluster=machine.cluster(),
+            cluster=machine.build_cluster(),
             free=self.free,
             pending=tuple(pending),
-            running=tuple(returning_nodes(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running),
+            running=tuple(keep_returning_nodes(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running),
             ended=ended,
             left=tuple(left),
-            outages=outages_of(seen.nodes, reservations, seen.now_s),
+            outages=list_outages(seen.nodes, reservations, seen.now_s),
             otherwise=dict(self._running.otherwise),
-            claim=lease_reservation.lease_of(seen.reservations),
-            unusable=tuple(unusable_in(seen)),
+            claim=lease_reservation.lease_from_reservations(seen.reservations),
+            unusable=tuple(list_unusable_objects(seen)),
             cluster_name=self.cluster_name,
             labels={
-                number: slurm_job_ids.label(number)
+                number: slurm_job_ids.format_job_id(number)
                 for number in begun
                 if slurm_job_ids.split_task_id(number)[1] is not None
             },
         )
 
-    def remembered(self, seen: SlurmRecords) -> list[EndedJob]:
+    def list_remembered_jobs(self, seen: SlurmRecords) -> list[EndedJob]:
         """Return every ended job that the controller remembers, by end.
 
         Later observations report them again.
         """
-        return all_ended(seen.jobs, self._machine(seen), self._jobs)
+        return list_ended_jobs(seen.jobs, self._machine(seen), self._jobs)
 
-    def past(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
+    def translate_sacct_jobs(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
         """Return jobs of the accounting database on this reading's machine, by end."""
-        return of_database(records, self._machine(seen))
+        return ended_jobs_from_sacct(records, self._machine(seen))
 
     def _machine(self, seen: SlurmRecords) -> SlurmNodeTable:
         """Return the machine as configured; a new one clears earlier translations.
@@ -139,7 +149,9 @@ class SlurmTranslator:
         Each list of excluded nodes that a user writes is a node set. Sets of ended jobs must not remain.
         """
         previous = None if self._is_crowded() else self.machine
-        machine = SlurmNodeTable.of(seen.nodes, self.counts_memory, previous, self.has_topology, seen.networks)
+        machine = SlurmNodeTable.from_records(
+            seen.nodes, self.counts_memory, previous, self.has_topology, seen.networks
+        )
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()
@@ -164,14 +176,14 @@ class SlurmTranslator:
             number
             for job in jobs
             for number in (
-                array_tasks.numbers_of(job)
+                array_tasks.list_job_numbers(job)
                 if job["state"] == slurm_states.PENDING
                 else [slurm_job_ids.job_id_of_record(job)]
             )
         }
-        self.queue.keep(alive)
-        self.queue.limits.keep({job["array_id"] for job in jobs})
-        self._running.keep(alive)
+        self.queue.retain_jobs(alive)
+        self.queue.limits.retain_arrays({job["array_id"] for job in jobs})
+        self._running.retain_jobs(alive)
         for number in self._jobs.keys() - alive:
             del self._jobs[number]
 
@@ -190,7 +202,7 @@ def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> di
     return found
 
 
-def outages_of(nodes: Sequence[Record], reservations: Sequence[SlurmReservation], now_s: int) -> tuple[Outage, ...]:
+def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservation], now_s: int) -> tuple[Outage, ...]:
     """Return outages: reservations of whole nodes by start, then unavailable nodes.
 
     Unavailable nodes of one state are one outage. Slurm marks the nodes of an active maintenance in their state, too.
@@ -200,10 +212,10 @@ def outages_of(nodes: Sequence[Record], reservations: Sequence[SlurmReservation]
         Outage("reserved", r.name, tuple(r.members.nonzero()[0].tolist()), r.start_s, r.end_s) for r in reservations
     ]
     reserved = {node for outage in found if outage.from_s <= now_s for node in outage.nodes}
-    parts = {row for r in reservations if r.start_s <= now_s for row in r.parts.nonzero()[0].tolist()}
+    parts = {row for r in reservations if r.start_s <= now_s for row in r.partly_reserved_nodes.nonzero()[0].tolist()}
     by_state: dict[str, list[int]] = {}
     for row, node in enumerate(nodes):
-        state = slurm_states.unreserved(node["state"]) if row in parts else node["state"]
+        state = slurm_states.strip_reserved_state(node["state"]) if row in parts else node["state"]
         if row not in reserved and not slurm_states.node_takes_jobs(state):
             by_state.setdefault(state.upper(), []).append(row)
     found += [Outage(_kind(state), state, tuple(rows), now_s, None) for state, rows in sorted(by_state.items())]

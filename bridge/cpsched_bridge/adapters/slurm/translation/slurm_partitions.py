@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import BoolArray
-from cpsched_bridge.adapters.slurm.slurm_records import Record, has_trouble
+from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
 from cpsched_bridge.adapters.slurm.translation import task_ranges
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.unusable_objects import unusable_of
+from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unusable_object
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class PartitionTranslator:
         for record in table:
             known = self._known.get(record["name"])
             if known is None or known[0] != record:
-                self._known[record["name"]] = (record, partition_of(record, machine, job_defaults))
+                self._known[record["name"]] = (record, translate_partition(record, machine, job_defaults))
         return {record["name"]: self._known[record["name"]][1] for record in table}
 
     def clear(self) -> None:
@@ -59,13 +59,13 @@ class PartitionTranslator:
         self._known.clear()
 
 
-def partition_of(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
+def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
     """Return one partition; `job_defaults` apply if it sets none."""
     sharing = str(record["oversubscribe"] or "NO").upper()
     return SlurmPartition(
         name=record["name"],
         state=str(record["state"]),
-        members=machine.members(task_ranges.expand_if_valid(record["nodes"])),
+        members=machine.mask_of_names(task_ranges.expand_if_valid(record["nodes"])),
         max_time_min=_number(record["max_time"]),
         default_time_min=_number(record["default_time"]),
         max_nodes=_number(record["max_nodes"]),
@@ -93,8 +93,8 @@ def _denied(record: Record, name: str) -> frozenset[str]:
 
 def _unmodelled(record: Record, sharing: str) -> str | None:
     """Return why jobs of the partition are left to Slurm, if they are."""
-    if has_trouble(record):
-        return unusable_of("partition", record).why
+    if is_unusable(record):
+        return make_unusable_object("partition", record).why
     per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
     if sharing not in ("NO", "EXCLUSIVE"):
         return f"oversubscribed nodes ({sharing})"

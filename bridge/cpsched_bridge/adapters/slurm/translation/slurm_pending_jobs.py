@@ -13,7 +13,7 @@ import numpy as np
 
 from cpsched.errors import escape_controls
 from cpsched.model import Job, NodeSetPart, PendingCode, PendingReason
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable
+from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable_reason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import (
     array_tasks,
@@ -22,19 +22,27 @@ from cpsched_bridge.adapters.slurm.translation import (
     slurm_job_ids,
     slurm_states,
 )
-from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity, WakeableNodeCapacity, units_on
+from cpsched_bridge.adapters.slurm.translation.free_capacity import (
+    FreeNodeCapacity,
+    WakeableNodeCapacity,
+    count_units_by_node,
+)
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, access_denied_reason
-from cpsched_bridge.adapters.slurm.translation.slurm_jobs import TranslatedSlurmJob, pending_job, walltime
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
+    TranslatedSlurmJob,
+    get_walltime_s,
+    translate_pending_job,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     SlurmReservation,
     conflicting_reservations,
-    magnetic_reservation_of,
+    find_magnetic_reservation,
 )
-from cpsched_bridge.adapters.slurm.translation.start_pins import unpinned
-from cpsched_bridge.adapters.slurm.translation.unknown_nodes import unknown_nodes
+from cpsched_bridge.adapters.slurm.translation.start_pins import to_unpinned
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
 from cpsched_bridge.equivalence import equivalence_key
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
@@ -94,19 +102,21 @@ class PendingJobTranslator:
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[UnmanagedJob] = []
-        active = array_tasks.active_tasks(jobs)
+        active = array_tasks.count_active_tasks(jobs)
         others = job_dependencies.JobDependencyTargets(jobs, around.now_s)
         waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
-            numbers = array_tasks.numbers_of(record)
+            numbers = array_tasks.list_job_numbers(record)
             asked = self._asked(record, numbers, before, around)
             if isinstance(asked, PendingReason):
                 left.append(_left(record, asked, around.guarded, _is_pinned(record, numbers, around)))
             else:
-                wait = None if others.met(record) else job_dependencies.UNMET
+                wait = None if others.are_dependencies_met(record) else job_dependencies.UNMET
                 wait = wait or _not_yet(record, around.now_s)
                 wait = wait or access_denied_reason(record, around.partitions[record["partition"]], around.doors)
-                pending += self._pending(record, asked, numbers, self.limits.room(record, active), wait, around)
+                pending += self._pending(
+                    record, asked, numbers, self.limits.remaining_tasks(record, active), wait, around
+                )
         left += [_requeued(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT]
         sleepers = _sleepers(pending, around)
         left += [_left_asleep(each) for each in pending if each.job.id in sleepers]
@@ -127,14 +137,14 @@ class PendingJobTranslator:
             return JobNotModelled("its waiting tasks cannot be read").reason
         ours = _is_pinned(record, numbers, around)
         try:
-            lost = unknown_nodes("required_nodes", record, around.machine) if ours else None
+            lost = describe_unknown_nodes("required_nodes", record, around.machine) if ours else None
             if lost is not None:
                 return JobNotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
-            asked = self._translated(unpinned(record) if ours else record, numbers[0], around)
+            asked = self._translated(to_unpinned(record) if ours else record, numbers[0], around)
         except UNREADABLE as error:
-            return unreadable(error)
+            return unreadable_reason(error)
         if record["required_nodes"] and not ours:
             return PendingReason(PendingCode.CHOSEN_NODES)
         return asked if isinstance(asked, PendingReason) or ours else _attracted(record, asked, around) or asked
@@ -146,7 +156,7 @@ class PendingJobTranslator:
             what = "several partitions" if several else f"unknown partition {record['partition']}"
             return JobNotModelled(what).reason
         conflicts = conflicting_reservations(
-            around.reservations, around.now_s, around.now_s + walltime(record, partition)
+            around.reservations, around.now_s, around.now_s + get_walltime_s(record, partition)
         )
         known = self._known.get(number)
         if known is None or not known.still(record, partition, conflicts):
@@ -169,8 +179,8 @@ class PendingJobTranslator:
         now.
         """
         found = []
-        hold, pinned = slurm_states.hold_of(record, around.guarded), bool(record["required_nodes"])
-        holder = slurm_states.holder_of(record) if hold is Hold.USER else Holder.OWNER
+        hold, pinned = slurm_states.hold_from_record(record, around.guarded), bool(record["required_nodes"])
+        holder = slurm_states.find_holder(record) if hold is Hold.USER else Holder.OWNER
         first = self._split(numbers[0], first, hold, around)
         for place, number in enumerate(numbers):
             asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
@@ -179,10 +189,10 @@ class PendingJobTranslator:
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
             likes = equivalence_key(job)
             job = _beside(job, around)
-            label = slurm_job_ids.label(number)
+            label = slurm_job_ids.format_job_id(number)
             subject = pending_reasons.PendingReasonSubject(label, record, likes)
-            obstacle, groups = pending_reasons.pending_reason_of(subject), pending_reasons.groups_of(subject)
-            meaning = pending_reasons.meaning_of(record["state_reason"] or "")
+            obstacle, groups = pending_reasons.find_pending_reason(subject), pending_reasons.list_backoff_keys(subject)
+            meaning = pending_reasons.get_reason_meaning(record["state_reason"] or "")
             refused = pending_reasons.reason_name(record["state_reason"]) if meaning.refused else ""
             found.append(
                 PendingJob(job, hold, pinned, label, obstacle, groups, meaning.lower_priority, refused, holder=holder)
@@ -201,17 +211,17 @@ class PendingJobTranslator:
         if by_task is None:
             return asked
         if hold in (Hold.PLUGIN, Hold.ADMIN):
-            if around.room.holds(by_task.job.request) and not around.room.holds(asked.job.request):
+            if around.room.fits(by_task.job.request) and not around.room.fits(asked.job.request):
                 self._by_task.add(number)
             else:
                 self._by_task.discard(number)
         return by_task if number in self._by_task else asked
 
-    def jobs(self) -> dict[int, Job]:
+    def get_modelled_jobs(self) -> dict[int, Job]:
         """Return the requests of the last reading's modelled jobs, by number."""
         return {number: asked.job for number, asked in self.asked.items()}
 
-    def keep(self, numbers: set[int]) -> None:
+    def retain_jobs(self, numbers: set[int]) -> None:
         """Remove all other jobs."""
         for number in self._known.keys() - numbers:
             del self._known[number]
@@ -232,11 +242,11 @@ def _translate(
     conflicts: tuple[SlurmReservation, ...],
 ) -> TranslatedSlurmJob | PendingReason:
     try:
-        return pending_job(record, number, machine, partition, conflicts)
+        return translate_pending_job(record, number, machine, partition, conflicts)
     except JobNotModelled as reason:
         return reason.reason
     except UNREADABLE as error:
-        return unreadable(error)
+        return unreadable_reason(error)
 
 
 def _attracted(record: Record, asked: TranslatedSlurmJob, around: PendingJobContext) -> PendingReason | None:
@@ -244,7 +254,7 @@ def _attracted(record: Record, asked: TranslatedSlurmJob, around: PendingJobCont
     span = around.now_s, around.now_s + asked.job.walltime_s
     members = around.partitions[record["partition"]].members
     request = asked.job.request
-    found = magnetic_reservation_of(around.reservations, record, request, span, members, around.machine, around.doors)
+    found = find_magnetic_reservation(around.reservations, record, request, span, members, around.machine, around.doors)
     return (
         PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
     )
@@ -252,18 +262,18 @@ def _attracted(record: Record, asked: TranslatedSlurmJob, around: PendingJobCont
 
 def _beside(job: Job, around: PendingJobContext) -> Job:
     """Return the job without nodes where it would use cores that are reserved later."""
-    met = [each for each in around.to_come if each.meets(around.now_s, job.walltime_s)]
+    met = [each for each in around.to_come if each.conflicts_with_job(around.now_s, job.walltime_s)]
     if not met:
         return job
     machine, request = around.machine, job.request
     mask = machine.rows[request.node_set]
-    closed = np.logical_or.reduce([each.closes(request) for each in met])
+    closed = np.logical_or.reduce([each.mask_blocked_nodes(request) for each in met])
     if not (mask & closed).any():
         return job
     parts = (*machine.parts_of(request.node_set), NodeSetPart("reservation", met[0].name))
-    request = dataclasses.replace(request, node_set=machine.node_set(mask & ~closed, *parts))
+    request = dataclasses.replace(request, node_set=machine.intern_node_set(mask & ~closed, *parts))
     why = job.ineligible
-    if why is None and units_on(request, machine.capacity, machine).sum() < request.units:
+    if why is None and count_units_by_node(request, machine.capacity, machine).sum() < request.units:
         why = PendingReason(PendingCode.BESIDE_RESERVATION, (met[0].name,))
     return dataclasses.replace(job, request=request, ineligible=why)
 
@@ -279,7 +289,7 @@ def _sleepers(pending: Sequence[PendingJob], around: PendingJobContext) -> set[i
     found = set()
     for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):
         waits = each.job.ineligible is not None or each.pinned or each.hold in (Hold.USER, Hold.CLUSTER)
-        if not waits and not around.room.holds(each.job.request) and around.wakeable.take(each.job.request):
+        if not waits and not around.room.fits(each.job.request) and around.wakeable.try_take(each.job.request):
             found.add(each.job.id)
     return found
 
@@ -297,7 +307,9 @@ def _is_pinned(record: Record, numbers: Sequence[int], around: PendingJobContext
     """Return whether the record has a node list that the bridge set."""
     if not record["required_nodes"]:
         return False
-    return slurm_states.pinned_by_bridge(record, around.guarded) or any(number in around.pinned for number in numbers)
+    return slurm_states.is_pinned_by_bridge(record, around.guarded) or any(
+        number in around.pinned for number in numbers
+    )
 
 
 def _requeued(record: Record) -> UnmanagedJob:
@@ -306,17 +318,17 @@ def _requeued(record: Record) -> UnmanagedJob:
     return UnmanagedJob(
         slurm_job_ids.job_id_of_record(record),
         reason,
-        slurm_job_ids.label(slurm_job_ids.job_id_of_record(record)),
+        slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(record)),
         record["user_name"] or "",
     )
 
 
 def _left(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
-    number, hold = slurm_job_ids.job_id_of_record(record), slurm_states.hold_of(record, guarded)
+    number, hold = slurm_job_ids.job_id_of_record(record), slurm_states.hold_from_record(record, guarded)
     return UnmanagedJob(
         number,
         reason,
-        slurm_job_ids.label(number),
+        slurm_job_ids.format_job_id(number),
         record["user_name"] or "",
         held_for_us=hold is Hold.PLUGIN,
         pinned=pinned and hold is Hold.NONE,

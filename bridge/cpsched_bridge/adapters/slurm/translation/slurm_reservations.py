@@ -24,7 +24,7 @@ from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import task_ranges
-from cpsched_bridge.adapters.slurm.translation.gres_counts import tres_gres
+from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, account_ancestors
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
@@ -46,7 +46,7 @@ class SlurmReservation:
     record: Record = field(default_factory=dict)
 
     @property
-    def parts(self) -> BoolArray:
+    def partly_reserved_nodes(self) -> BoolArray:
         """Return the nodes that it holds in part."""
         if self.held is None:
             return np.zeros_like(self.members)
@@ -60,7 +60,7 @@ class SlurmReservation:
         return flags is None or "MAGNETIC" in flags
 
 
-def reservations_of(
+def translate_reservations(
     table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
 ) -> tuple[SlurmReservation, ...]:
     """Return the reservations of nodes that have not ended, by start.
@@ -73,7 +73,7 @@ def reservations_of(
 
 
 def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
-    nodes = machine.members(task_ranges.expand_if_valid(record["nodes"]))
+    nodes = machine.mask_of_names(task_ranges.expand_if_valid(record["nodes"]))
     held = np.zeros_like(machine.capacity)
     flags = record["flags"]
     if flags is not None and CLOSING.isdisjoint(flags):
@@ -108,7 +108,7 @@ def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], mach
     cores = held[parts, CORES]
     if machine.counts_memory and cores.sum():
         held[parts, MEMORY] = -(-tres.get("mem", 0) * cores // cores.sum())
-    amounts = tres_gres(tres)
+    amounts = gres_from_tres(tres)
     typed = {name.partition(":")[0] for name in amounts if ":" in name}
     for column, resource in enumerate(machine.resources[MEMORY + 1 :], MEMORY + 1):
         general = resource.partition(":")[0]
@@ -125,7 +125,7 @@ def conflicting_reservations(
     return tuple(r for r in reservations if now_s < r.start_s < end_s and r.members.any())
 
 
-def magnetic_reservation_of(
+def find_magnetic_reservation(
     reservations: Iterable[SlurmReservation],
     record: Record,
     request: Request,
@@ -141,7 +141,7 @@ def magnetic_reservation_of(
     """
     now_s, end_s = span
     for each in reservations:
-        if not each.is_magnetic or not is_for(each.record, record, doors):
+        if not each.is_magnetic or not may_use_reservation(each.record, record, doors):
             continue
         if "FLEX" in (each.record["flags"] or ()):
             return each
@@ -156,11 +156,11 @@ def _holds(reservation: SlurmReservation, request: Request, partition: BoolArray
     inside[reservation.members] = machine.capacity[reservation.members]
     inside[:, MEMORY] = machine.capacity[:, MEMORY]  # reservations do not divide a node's memory
     found = units_by_node(request, inside)
-    found[~((reservation.members | reservation.parts) & partition)] = 0
+    found[~((reservation.members | reservation.partly_reserved_nodes) & partition)] = 0
     return bool(found.sum() >= request.units)
 
 
-def is_for(reservation: Record, job: Record, doors: PartitionAccessContext) -> bool:
+def may_use_reservation(reservation: Record, job: Record, doors: PartitionAccessContext) -> bool:
     """Return whether a job may use a reservation, as far as known."""
     if "TIME_FLOAT" in (reservation["flags"] or ()):
         return False
@@ -207,11 +207,11 @@ class FutureCoreReservation:
     room: IntArray
     """int64[N, R]: capacity without what is reserved then and what jobs hold that still run then."""
 
-    def meets(self, now_s: int, walltime_s: int) -> bool:
+    def conflicts_with_job(self, now_s: int, walltime_s: int) -> bool:
         """Return whether a job that starts now would still run when it begins."""
         return now_s < self.start_s < now_s + walltime_s
 
-    def closes(self, request: Request) -> BoolArray:
+    def mask_blocked_nodes(self, request: Request) -> BoolArray:
         """Return nodes that hold no unit of a request beside it, bool[N].
 
         A job with whole nodes gets none of its nodes.

@@ -13,17 +13,17 @@ import numpy as np
 
 from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
-from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
+from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.node_table import CORES
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
-from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_amounts
-from cpsched_bridge.adapters.slurm.translation.node_availability import taken_by
-from cpsched_bridge.adapters.slurm.translation.per_node_amounts import share_allocated
-from cpsched_bridge.adapters.slurm.translation.slurm_jobs import placed_job, unreadable_job
+from cpsched_bridge.adapters.slurm.translation.gres_counts import parse_gres_amounts
+from cpsched_bridge.adapters.slurm.translation.node_availability import sum_running_requests
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import allocated_per_node
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job, translate_unreadable_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, splits_by_itself
+from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, is_split_by_slurm
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class RunningJobTranslator:
         """
         placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING and job["allocated_nodes"])
         running = [self._read(job, seen.layouts.get(job["id"]), machine, known, seen.now_s) for job in placed]
-        return within_capacity(machine, running)
+        return drop_overcommitted_nodes(machine, running)
 
     def _read(
         self,
@@ -62,7 +62,7 @@ class RunningJobTranslator:
             found = self._placed(record, number, nodes, layout, machine, jobs)
             found = dataclasses.replace(found, start_s=min(record["start_time"] or now_s, now_s))
         except UNREADABLE:
-            job = unreadable_job(record, number, machine, max(1, len(nodes)))
+            job = translate_unreadable_job(record, number, machine, max(1, len(nodes)))
             found = RunningJob(job, now_s, tuple((node, 1) for node in nodes))
         jobs[number] = found.job
         self._known[number] = (record, layout, found)
@@ -78,21 +78,23 @@ class RunningJobTranslator:
         jobs: Mapping[int, Job],
     ) -> RunningJob:
         """Return the job on its nodes, with start time 0."""
-        job, amounts = jobs.get(number), amounts_on(record, nodes, layout, machine)
+        job, amounts = jobs.get(number), compute_amounts(record, nodes, layout, machine)
         each = tuple((node, 1) for node in nodes)
         if amounts is None:
             fits = job is not None and job.request.units == len(nodes)
-            return RunningJob(job if job and fits else placed_job(record, number, machine, max(1, len(nodes))), 0, each)
-        placement = as_asked(job.request, amounts, machine) if job is not None else None
+            return RunningJob(
+                job if job and fits else translate_placed_job(record, number, machine, max(1, len(nodes))), 0, each
+            )
+        placement = find_requested_placement(job.request, amounts, machine) if job is not None else None
         if job is not None and placement is not None:
             return RunningJob(job, 0, placement)
         if job is not None and number not in self._known:
             self.otherwise[number] = describe_allocation(amounts, machine)
-        job = placed_job(record, number, machine, len(nodes))
-        request, placement = allocation_request(amounts, job.request.exclusive)
+        job = translate_placed_job(record, number, machine, len(nodes))
+        request, placement = request_from_allocation(amounts, job.request.exclusive)
         return RunningJob(dataclasses.replace(job, request=request), 0, placement)
 
-    def keep(self, numbers: set[int]) -> None:
+    def retain_jobs(self, numbers: set[int]) -> None:
         """Remove all other jobs."""
         for number in self._known.keys() - numbers:
             del self._known[number]
@@ -105,13 +107,13 @@ class RunningJobTranslator:
         self.otherwise.clear()
 
 
-def within_capacity(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
+def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
     """Return `running` without nodes whose capacity their jobs would exceed.
 
     If the equal shares of a job's total exceed a node, the job loses that node. So no decision counts on what the job
     releases there.
     """
-    used = taken_by(machine, running)
+    used = sum_running_requests(machine, running)
     kept = list(running)
     for node in np.flatnonzero((used > machine.capacity).any(axis=1)).tolist():
         for at, job in enumerate(kept):
@@ -124,7 +126,7 @@ def within_capacity(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> l
     return kept
 
 
-def returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
+def keep_returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
     """Return the job without its nodes that stay unusable when it ends.
 
     Drained nodes are an example.
@@ -133,23 +135,23 @@ def returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
 
-def amounts_on(record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable) -> Amounts | None:
+def compute_amounts(record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable) -> Amounts | None:
     """Return what a placed job has on its nodes.
 
     None if Slurm reports only its total on several nodes.
     """
     if len(nodes) == 1:
-        return {nodes[0]: share_allocated(record, machine, 1)}
+        return {nodes[0]: allocated_per_node(record, machine, 1)}
     found: Amounts = {}
     for names, cpus, memory_mib, gres in layout or ():
-        known = {name: count for name, count in gres_amounts(gres).items() if name in machine.resources}
-        amounts = machine.vector(cpus, memory_mib, known)
+        known = {name: count for name, count in parse_gres_amounts(gres).items() if name in machine.resources}
+        amounts = machine.to_amount_vector(cpus, memory_mib, known)
         assert amounts is not None
         found |= {machine.index[name]: amounts for name in task_ranges.expand_if_valid(names) if name in machine.index}
     return found if sorted(found) == nodes else None
 
 
-def as_asked(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
+def find_requested_placement(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
     """Return where a job's units are if its allocation equals its request; else None.
 
     A job with whole nodes only needs the requested number of nodes. A type of generic resource that was not requested
@@ -158,7 +160,7 @@ def as_asked(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Pla
     nodes = sorted(amounts)
     if request.exclusive:
         room = units_by_node(request, machine.capacity[nodes]).tolist()
-        tasks = distribute_tasks(request.units, room) if splits_by_itself(request) else [1] * len(nodes)
+        tasks = distribute_tasks(request.units, room) if is_split_by_slurm(request) else [1] * len(nodes)
         return tuple(zip(nodes, tasks, strict=True)) if tasks and sum(tasks) == request.units else None
     units = {node: _units(request, amounts[node]) for node in nodes}
     placement = tuple(units.items())

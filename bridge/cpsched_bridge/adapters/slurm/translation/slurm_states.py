@@ -83,7 +83,7 @@ RESERVED = "RESERVED"
 """The flag of a node that an active reservation holds wholly or partly."""
 
 
-def hold_by(
+def classify_hold(
     priority: int | None,
     reason: str | None,
     admin_comment: str | None,
@@ -118,9 +118,9 @@ def hold_by(
     return Hold.USER if reason == HELD_BY_USER else Hold.ADMIN
 
 
-def hold_of(record: Record, guarded: bool) -> Hold:
-    """Return who holds the pending job of a record; see `hold_by`."""
-    return hold_by(
+def hold_from_record(record: Record, guarded: bool) -> Hold:
+    """Return who holds the pending job of a record; see `classify_hold`."""
+    return classify_hold(
         record["priority"],
         record["state_reason"],
         record["admin_comment"],
@@ -130,12 +130,12 @@ def hold_of(record: Record, guarded: bool) -> Hold:
     )
 
 
-def holder_of(record: Record) -> Holder:
+def find_holder(record: Record) -> Holder:
     """Return who holds the pending job of a record with `Hold.USER`."""
     return Holder.ADMINISTRATOR if ADMIN_HELD in (record["comment"] or "").split() else Holder.OWNER
 
 
-def pinned_by_bridge(record: Record, guarded: bool) -> bool:
+def is_pinned_by_bridge(record: Record, guarded: bool) -> bool:
     """Return whether the plugin saw the bridge pin this job.
 
     Without the plugin, a user can write the mark.
@@ -147,12 +147,12 @@ def pinned_by_bridge(record: Record, guarded: bool) -> bool:
     return any(word.startswith(PINNED) and word.endswith(")") for word in words)
 
 
-def unreserved(state: str) -> str:
+def strip_reserved_state(state: str) -> str:
     """Return a node's state without the mark of a reservation."""
     return "+".join(part for part in state.split("+") if part.upper() != RESERVED)
 
 
-def node_sleeps(state: str) -> bool:
+def is_node_sleeping(state: str) -> bool:
     """Return whether a node in this state ("IDLE+CLOUD+POWERED_DOWN") is off.
 
     It wakes for a job that Slurm starts there.

@@ -18,8 +18,8 @@ from cpsched.model import IntArray, Placement, Request
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation
 from cpsched_bridge.adapters.slurm.translation.task_distribution import (
     distribute_tasks,
-    required_nodes,
-    splits_by_itself,
+    find_required_positions,
+    is_split_by_slurm,
 )
 
 UNCERTAIN = "other starts on the same nodes would change how Slurm splits its tasks: it waits for them"
@@ -49,7 +49,7 @@ def resolve_layouts(
     return [rounds.settle(start) for start in starts]
 
 
-def without_reserved_conflicts(
+def defer_reservation_conflicts(
     starts: Sequence[SentJobStart | str],
     under_way: Iterable[SentJobStart],
     to_come: Iterable[FutureCoreReservation],
@@ -61,10 +61,10 @@ def without_reserved_conflicts(
     for each in to_come:
         left = each.room.copy()
         for sent in under_way:
-            if each.meets(now_s, sent.walltime_s):
+            if each.conflicts_with_job(now_s, sent.walltime_s):
                 _take(left, sent, capacity)
         for at, start in enumerate(found):
-            if not isinstance(start, str) and each.meets(now_s, start.walltime_s):
+            if not isinstance(start, str) and each.conflicts_with_job(now_s, start.walltime_s):
                 before = left.copy()
                 _take(left, start, capacity)
                 if (left[each.parts] < np.minimum(before[each.parts], 0)).any():
@@ -89,12 +89,12 @@ class _Round:
         """Add a sent start; with sign -1, remove it."""
         for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
             self._taken[node] += sign * amounts
-        if splits_by_itself(sent.request):
+        if is_split_by_slurm(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
 
     def settle(self, start: SentJobStart) -> SentJobStart | str:
         """Return and add the start as Slurm will execute it, or return why it must wait."""
-        found = self._as_slurm_splits(start) if splits_by_itself(start.request) else start
+        found = self._as_slurm_splits(start) if is_split_by_slurm(start.request) else start
         if found is None:
             return TAKEN
         self.add(found)
@@ -107,7 +107,7 @@ class _Round:
     def _as_slurm_splits(self, start: SentJobStart) -> SentJobStart | None:
         nodes = sorted(node for node, _ in start.placement)
         room = self._room(start.request, nodes, self._free[nodes] - self._taken[nodes])
-        kept = required_nodes(start.request.units, room)
+        kept = find_required_positions(start.request.units, room)
         tasks = distribute_tasks(start.request.units, [room[at] for at in kept])
         if tasks is None:
             return None

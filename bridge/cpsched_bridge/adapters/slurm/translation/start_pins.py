@@ -28,7 +28,7 @@ class StartPinSettings:
     most_nodes: int | None = None
     """The maximum number of nodes that the job may be set to; None: its present number."""
 
-    def node_count_setting(self, count: int) -> str:
+    def format_node_count(self, count: int) -> str:
         """Return scontrol's word for `count` nodes, as a range.
 
         From some release on, a single number would become the maximum as well, which cannot be removed again. Without a
@@ -46,7 +46,7 @@ both split as requested. Releases between were not tried, and get all these sett
 """
 
 
-def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
+def make_start_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings that split a job in equal shares over `nodes`, with CPUs."""
     told = _tasks_told(record, nodes, most_nodes)
     if not told.tasks_per_node:
@@ -55,15 +55,17 @@ def start_settings(record: Record, nodes: int, most_nodes: int | None) -> StartP
     each = max(least, told.tasks_per_node * max(1, record["cpus_per_task"] or 0))
     told = replace(told, most_nodes=_open_end(record, most_nodes))
     low, high = record["num_nodes"] or 1, record["max_nodes"]
-    num_nodes = "" if nodes == low == 1 and high in (None, 1) else told.node_count_setting(nodes)
-    counted = restored_node_count(record, most_nodes) if num_nodes else f"NumTasks={record['ntasks']}"
+    num_nodes = "" if nodes == low == 1 and high in (None, 1) else told.format_node_count(nodes)
+    counted = format_restored_node_count(record, most_nodes) if num_nodes else f"NumTasks={record['ntasks']}"
     restore = f"TasksPerNode=0 {counted} MinCPUsNode={least} NumCPUs={cpus}"
     return replace(told, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
-def start_settings_by_task(record: Record, most_nodes: int | None) -> StartPinSettings:
+def make_task_start_pins(record: Record, most_nodes: int | None) -> StartPinSettings:
     """Return the settings with which Slurm splits a job over the pinned nodes."""
-    return StartPinSettings(0, 0, restored_node_count(record, most_nodes), most_nodes=_open_end(record, most_nodes))
+    return StartPinSettings(
+        0, 0, format_restored_node_count(record, most_nodes), most_nodes=_open_end(record, most_nodes)
+    )
 
 
 def _open_end(record: Record, most_nodes: int | None) -> int | None:
@@ -86,8 +88,8 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPinS
     """
     tasks = record["ntasks"]
     low, high = record["num_nodes"] or 1, record["max_nodes"]
-    given_back = restored_node_count(record, most_nodes)
-    if is_range(record):
+    given_back = format_restored_node_count(record, most_nodes)
+    if has_node_range(record):
         if record["ntasks_per_node"]:
             return StartPinSettings(0, nodes, given_back)
         return StartPinSettings(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
@@ -98,10 +100,10 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPinS
     return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
 
 
-def restored_node_count(record: Record, most_nodes: int | None) -> str:
+def format_restored_node_count(record: Record, most_nodes: int | None) -> str:
     """Return scontrol settings that restore the number of nodes of a record.
 
-    `most_nodes` is as in `start_settings`.
+    `most_nodes` is as in `make_start_pins`.
     """
     low, high = record["num_nodes"] or 1, record["max_nodes"] or _open_end(record, most_nodes)
     assert high is not None
@@ -110,13 +112,13 @@ def restored_node_count(record: Record, most_nodes: int | None) -> str:
     return f"NumNodes={low}-{max(low, high)} NumTasks={record['ntasks']}"
 
 
-def is_range(record: Record) -> bool:
+def has_node_range(record: Record) -> bool:
     """Return whether a job requests a range of nodes with a maximum below its tasks."""
     low, high = record["num_nodes"] or 1, record["max_nodes"]
     return high is not None and low < high < record["ntasks"]
 
 
-def unpinned(record: Record) -> Record:
+def to_unpinned(record: Record) -> Record:
     """Return a pinned record as its owner requested it.
 
     A number of nodes that its tasks do not fill evenly is ours: known for the pins of this process, inferred for those

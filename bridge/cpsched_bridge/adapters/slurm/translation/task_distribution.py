@@ -5,7 +5,7 @@ and results), the same for CR_Core, CR_Core_Memory, CR_CPU_Memory, with and with
 
 - Slurm uses every node of the list that it needs, in the order of its node table, and fills one after the other. The
   last one gets the rest.
-- Each node that the job does not need would get one task. So a list has only needed nodes (`required_nodes`).
+- Each node that the job does not need would get one task. So a list has only needed nodes (`find_required_positions`).
 - Without the number of nodes Slurm may skip nodes, add others, or fill a job with several CPUs per task in another
   order.
 """
@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from cpsched.model import Request
 
 
-def splits_by_itself(request: Request) -> bool:
+def is_split_by_slurm(request: Request) -> bool:
     """Return whether Slurm decides how many units each node gets."""
     return request.units > 1 and not request.distinct
 
 
-def required_nodes(tasks: int, room: Sequence[int]) -> list[int]:
+def find_required_positions(tasks: int, room: Sequence[int]) -> list[int]:
     """Return the ascending positions of a node list without the unneeded nodes.
 
     The smallest unneeded nodes go first. `room` is the number of the `tasks` that each node holds. The result is empty
@@ -48,6 +48,6 @@ def distribute_tasks(tasks: int, room: Sequence[int]) -> list[int] | None:
     [10, 7]
     >>> distribute_tasks(10, [10, 12])
     """
-    if len(required_nodes(tasks, room)) < len(room) or not room:
+    if len(find_required_positions(tasks, room)) < len(room) or not room:
         return None
     return [*room[:-1], tasks - sum(room[:-1])]

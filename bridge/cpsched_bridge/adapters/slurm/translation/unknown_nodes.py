@@ -18,7 +18,7 @@ LISTS = {"required_nodes": "asks for", "excluded_nodes": "excludes"}
 MOST_NAMED = 3
 
 
-def unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
+def describe_unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
     """Describe what is wrong with one of a record's `LISTS`; None if all nodes exist.
 
     Raise ValueError if the list cannot be read.

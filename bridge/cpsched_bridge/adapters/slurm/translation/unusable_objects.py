@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, has_trouble
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, is_unusable
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 
-def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
+def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
     """Return the first unusable field of a node, partition or reservation."""
     for reason in ("unreadable", "unknown"):
         for name, detail in (record.get(reason) or {}).items():
@@ -17,7 +17,7 @@ def unusable_of(kind: ObjectKind, record: Record) -> UnusableObject:
     raise ValueError(f"{kind} {record['name']} has no trouble")
 
 
-def unusable_in(seen: SlurmRecords) -> Iterator[UnusableObject]:
+def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
     """Return all unusable objects of a reading.
 
     Only pending jobs count: others keep running.
@@ -28,9 +28,12 @@ def unusable_in(seen: SlurmRecords) -> Iterator[UnusableObject]:
         ("reservation", seen.reservations),
     )
     for kind, table in tables:
-        yield from (unusable_of(kind, record) for record in table if has_trouble(record))
+        yield from (make_unusable_object(kind, record) for record in table if is_unusable(record))
     for job in seen.jobs:
         if job.get("unreadable") and job["state"] == slurm_states.PENDING:
             yield UnusableObject(
-                "job", slurm_job_ids.label(slurm_job_ids.job_id_of_record(job)), job["unreadable"][0], "unreadable"
+                "job",
+                slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(job)),
+                job["unreadable"][0],
+                "unreadable",
             )

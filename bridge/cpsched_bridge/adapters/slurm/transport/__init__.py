@@ -50,22 +50,22 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Describe what must happen before the first call; None if ready. Never wait."""
         ...
 
-    def chosen(self) -> tuple[str, str] | None:
+    def transport_choice(self) -> tuple[str, str] | None:
         """Return the transport's name and why it was chosen; None if open. Never wait."""
         ...
 
-    def config(self) -> Record:
+    def read_config(self) -> Record:
         """Return the controller's configuration, a record of `CONFIG_FIELDS`."""
         ...
 
-    def facts(self) -> Record:
+    def gather_facts(self) -> Record:
         """Return the facts that the doctor checks.
 
-        - `config`: as `config()` returns it.
+        - `read_config`: as `read_config()` returns it.
         - `user`, `uid`, `admin_level`: the bridge's user, and its AdminLevel; None if unknown.
         - `accounting_answers`: whether the accounting database answered.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's.
@@ -81,7 +81,7 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def past(self, since_s: int) -> Sequence[Record]:
+    def read_accounting(self, since_s: int) -> Sequence[Record]:
         """Return jobs of the accounting database that ended after `since_s`.
 
         They are records of `PAST_FIELDS`. Raise `BackendTimeout` if the answer takes long. A later call may then return
@@ -108,7 +108,7 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
+    def release(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         """Clear pins, then release to Slurm's own scheduler; orders as for `hold`."""
         ...
 
@@ -119,7 +119,7 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def claim(self, words: str, instead_of: str | None) -> bool:
+    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
         """Write `words` into the reservation of `translation.lease_reservation`.
 
         `words` have no blanks and quotes; see `Backend.acquire_lease`. `instead_of` are the present words. If it is
@@ -127,7 +127,7 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def disclaim(self, words: str) -> None:
+    def release_lease(self, words: str) -> None:
         """Delete that reservation if it has these words."""
         ...
 

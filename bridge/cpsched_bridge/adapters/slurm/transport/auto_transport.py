@@ -15,7 +15,7 @@ from typing_extensions import override
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import release
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
 
@@ -23,7 +23,7 @@ MOST_TIMEOUTS = 3
 """Consecutive timeouts after which pyslurm counts as broken, before a transport is chosen."""
 
 
-def installed() -> bool:
+def is_pyslurm_installed() -> bool:
     """Return whether pyslurm is installed, without importing it."""
     try:
         return find_spec("pyslurm") is not None
@@ -34,14 +34,14 @@ def installed() -> bool:
 class AutoSlurmTransport(SlurmTransport):
     """Choose a transport with the first call that reaches the controller.
 
-    `waits_for` never chooses pyslurm.
+    `not_ready_reason` never chooses pyslurm.
     """
 
     def __init__(
         self,
         pyslurm: Callable[[], PyslurmTransport],
         cli: Callable[[str], SlurmCliTransport],
-        there: Callable[[], bool] = installed,
+        there: Callable[[], bool] = is_pyslurm_installed,
     ) -> None:
         self._cli = cli
         self._taken: SlurmTransport | None = None
@@ -66,34 +66,34 @@ class AutoSlurmTransport(SlurmTransport):
         return self._taken is not None and self._taken.starts_in_one_change
 
     @override
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         if self._taken is None and self._tried is not None:
             try:
-                return self._tried.waits_for()
+                return self._tried.not_ready_reason()
             except BackendStartFailed as error:
                 self._take_cli(str(error))
-        return None if self._taken is None else self._taken.waits_for()
+        return None if self._taken is None else self._taken.not_ready_reason()
 
     @override
-    def chosen(self) -> tuple[str, str] | None:
-        found = None if self._taken is None else self._taken.chosen()
+    def transport_choice(self) -> tuple[str, str] | None:
+        found = None if self._taken is None else self._taken.transport_choice()
         return None if found is None else (found[0], self._why)
 
     @override
-    def config(self) -> Record:
-        return self._one().config()
+    def read_config(self) -> Record:
+        return self._one().read_config()
 
     @override
-    def facts(self) -> Record:
-        return self._one().facts()
+    def gather_facts(self) -> Record:
+        return self._one().gather_facts()
 
     @override
     def read(self) -> SlurmRecords:
         return self._one().read()
 
     @override
-    def past(self, since_s: int) -> Sequence[Record]:
-        return self._one().past(since_s)
+    def read_accounting(self, since_s: int) -> Sequence[Record]:
+        return self._one().read_accounting(since_s)
 
     @override
     def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
@@ -104,20 +104,20 @@ class AutoSlurmTransport(SlurmTransport):
         return self._one().hold(orders)
 
     @override
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._one().hand_back(orders)
+    def release(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
+        return self._one().release(orders)
 
     @override
     def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._one().unpin(orders)
 
     @override
-    def claim(self, words: str, instead_of: str | None) -> bool:
-        return self._one().claim(words, instead_of)
+    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
+        return self._one().acquire_lease(words, instead_of)
 
     @override
-    def disclaim(self, words: str) -> None:
-        self._one().disclaim(words)
+    def release_lease(self, words: str) -> None:
+        self._one().release_lease(words)
 
     @override
     def close(self) -> None:
@@ -147,7 +147,7 @@ class AutoSlurmTransport(SlurmTransport):
 
     def _judge(self, tried: PyslurmTransport, said: Record) -> None:
         own, controller = str(said["pyslurm"] or ""), str(said["config"]["version"] or "")
-        if release(own) > release(controller):
+        if parse_release(own) > parse_release(controller):
             self._take_cli(f"pyslurm {own} is newer than the controller, which is {controller}")
         else:
             self._taken, self._why = tried, f"pyslurm {own} works beside a controller of {controller}"

@@ -49,16 +49,16 @@ class Site:
     def read(self) -> PbsRecords:
         return self.seen
 
-    def jobs_and_queues(self) -> tuple[Any, Any]:
+    def read_jobs_and_queues(self) -> tuple[Any, Any]:
         return self.seen.jobs, self.seen.queues
 
-    def queues(self) -> Any:
+    def read_queues(self) -> Any:
         return self.seen.queues
 
-    def server(self) -> Record:
+    def read_server(self) -> Record:
         return self.seen.server
 
-    def schedulers(self) -> dict[str, Record]:
+    def read_schedulers(self) -> dict[str, Record]:
         if "schedulers" in self.fails:
             raise self.fails["schedulers"]
         if self.scheduling:
@@ -75,9 +75,9 @@ class Site:
         self.seen = replace(self.seen, resources=kinds)
 
     def with_schedulers(self, schedulers: dict[str, Record]) -> None:
-        self.seen = replace(self.seen, schedulers=schedulers)
+        self.seen = replace(self.seen, read_schedulers=schedulers)
 
-    def past(self, within_s: float) -> dict[str, Record]:
+    def read_history(self, within_s: float) -> dict[str, Record]:
         return {}
 
     def _tell(self, *words: str) -> None:

@@ -278,7 +278,7 @@ def test_the_backends_own_checks_ask_for_the_schedulers() -> None:
     site = a_site("")
     site.schedulers_seen = {"default": {"job_sort_formula": FORMULA}}
     backend = site.backend()
-    backend._programs.missing = list  # type: ignore[method-assign]  # noqa: SLF001
+    backend._programs.list_missing_programs = list  # type: ignore[method-assign]  # noqa: SLF001
     assert {each.name: each for each in backend.checks()}["formula"].ok
     site.fails = {"schedulers": CommandRefused("Unauthorized Request")}
     assert [each.ok for each in backend.checks()] == [False]

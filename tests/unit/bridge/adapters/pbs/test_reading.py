@@ -78,7 +78,7 @@ class Answers(PbsPrograms):
                 return self.resources
         raise AssertionError(command)
 
-    def missing(self) -> list[str]:
+    def list_missing_programs(self) -> list[str]:
         return []
 
     def seen(self) -> Observation:

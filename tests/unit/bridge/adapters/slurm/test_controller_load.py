@@ -70,7 +70,7 @@ class Played:
     def start(self) -> None:
         self.asked += 1
 
-    def answer(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
         assert not wait, "no cycle waits for it"
         return self.ready.pop(0) if self.ready else None
 
@@ -82,14 +82,14 @@ class Scene:
     def __init__(self):
         self.now_s, self.asking = 0.0, Played()
         self.watch = ControllerLoadMonitor(self.asking, lambda: self.now_s)
-        self.watch.look()
+        self.watch.poll()
 
     def answered(self, text):
         """What is said once slurmctld has answered so."""
         self.asking.ready = [
             SitePolicyOutput({ANSWER: text} if text else {}, {} if text else {ANSWER: "no answer in 10 s"})
         ]
-        return self.watch.look()
+        return self.watch.poll()
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_a_quiet_controller_is_asked_every_while_a_busy_one_with_every_cycle():
     assert scene.asking.asked == 1
     scene.answered(sdiag())
     for scene.now_s in (1.0, LOOK_EVERY_S - 0.1):
-        scene.watch.look()
+        scene.watch.poll()
     assert scene.asking.asked == 1
     scene.now_s = LOOK_EVERY_S
-    scene.watch.look()
+    scene.watch.poll()
     assert scene.asking.asked == 2
     scene.answered(sdiag(threads=200))
     assert scene.asking.asked == 3
@@ -123,7 +123,7 @@ def test_nothing_is_asked_while_an_answer_is_on_its_way_and_none_changes_nothing
     scene.answered(sdiag(threads=200))
     assert scene.asking.asked == 2
     scene.now_s = 1000.0
-    assert scene.watch.look().startswith("slurmctld has 200")
+    assert scene.watch.poll().startswith("slurmctld has 200")
     assert scene.asking.asked == 2
     assert scene.answered("").startswith("slurmctld has 200"), "no answer is no news"
     assert scene.answered(sdiag()) == ""

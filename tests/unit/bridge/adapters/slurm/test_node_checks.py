@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.node_checks import MOST_NAMED, node_checks
+from cpsched_bridge.adapters.slurm.node_checks import MOST_NAMED, run_node_checks
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -20,7 +20,7 @@ GOOD = {
 
 
 def checks(scene: Scene) -> dict[str, Check]:
-    return {check.name: check for check in node_checks(scene.read())}
+    return {check.name: check for check in run_node_checks(scene.read())}
 
 
 def failing(scene: Scene) -> dict[str, str]:

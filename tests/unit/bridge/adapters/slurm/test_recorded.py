@@ -14,7 +14,7 @@ from cpsched.model import RunningJob
 from cpsched_bridge.adapters.slurm import slurm_records
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.translation.ended_jobs import of_database
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import ended_jobs_from_sacct
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_rows
 from cpsched_bridge.ports import Hold, Holder, Observation, UnmanagedJob
@@ -37,15 +37,15 @@ class Recorded:
         snapshot = {
             "now_s": content["recorded_at_s"],
             "jobs": pyslurm_rows.job_table(as_object(job) for job in content["jobs"]),
-            "nodes": pyslurm_rows.table((SimpleNamespace(**n) for n in content["nodes"]), slurm_records.NODE_FIELDS),
-            "partitions": pyslurm_rows.table(
+            "nodes": pyslurm_rows.to_table((SimpleNamespace(**n) for n in content["nodes"]), slurm_records.NODE_FIELDS),
+            "partitions": pyslurm_rows.to_table(
                 (SimpleNamespace(**p) for p in content["partitions"]), slurm_records.PARTITION_FIELDS
             ),
-            "reservations": pyslurm_rows.table(
+            "reservations": pyslurm_rows.to_table(
                 (SimpleNamespace(**r) for r in content["reservations"]), slurm_records.RESERVATION_FIELDS
             ),
         }
-        return pyslurm_rows.cluster_records(snapshot)
+        return pyslurm_rows.parse_cluster_records(snapshot)
 
 
 def as_object(record: dict[str, Any]) -> SimpleNamespace:
@@ -242,7 +242,7 @@ def test_the_accounting_database_tells_what_ran() -> None:
     assert translator.machine is not None
     past = [dict(zip(slurm_records.PAST_FIELDS, pyslurm_rows.row_of(as_object(job), slurm_records.PAST_FIELDS), strict=True))  # noqa: E501
             for job in content["jobs"]]  # fmt: skip
-    ended = {e.job.id: e for e in of_database(past, translator.machine)}
+    ended = {e.job.id: e for e in ended_jobs_from_sacct(past, translator.machine)}
     cases = {case: int(number) for case, number in content["cases"].items()}
     assert ended[cases["completed_gpu"]].job.request.per_unit[2] == 1
     assert ended[cases["completed_two_nodes"]].job.request.units == 2

@@ -7,7 +7,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, not_sent
+from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, make_not_sent_error
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import PriorityBoost
 
@@ -99,9 +99,9 @@ def test_waiting_tasks_of_an_array_are_one_entry_and_a_task_apart_knows_its_arra
     together = record(5, array_id=5, array_tasks_waiting="1-3")
     apart = record(8, array_id=5, array_task_id=4)
     both = slurm.advising.ranks([together, apart], {})
-    assert both[0].jobs == tuple(slurm_job_ids.task_id(5, task) for task in (1, 2, 3))
+    assert both[0].jobs == tuple(slurm_job_ids.make_task_id(5, task) for task in (1, 2, 3))
     assert (both[0].label, both[0].kin) == ("5", 0)
-    assert (both[1].jobs, both[1].label, both[1].kin) == ((slurm_job_ids.task_id(5, 4),), "5_4", 5)
+    assert (both[1].jobs, both[1].label, both[1].kin) == ((slurm_job_ids.make_task_id(5, 4),), "5_4", 5)
     slurm.advising.advise([PriorityBoost(5, 10), PriorityBoost(8, 20)])
     assert slurm.scontrol.told == ["update JobId=5_[1-3] SiteFactor=10", "update JobId=5_4 SiteFactor=20"]
 
@@ -141,7 +141,7 @@ def test_what_became_of_a_command_without_an_answer_is_not_known():
     slurm.scontrol.says = {
         "JobId=1": ControllerCallError("no answer", lost=True),
         "JobId=2": "Unable to contact slurm controller (connect failure)",
-        "JobId=3": not_sent("scontrol has taken 3 s"),
+        "JobId=3": make_not_sent_error("scontrol has taken 3 s"),
     }
     found = slurm.advising.advise([PriorityBoost(id, 5) for id in (1, 2, 3)])
     assert [each.result for each in found] == ["unknown", "unknown", "refused"]

@@ -51,10 +51,10 @@ class Played(PyslurmClient):
 class Silent(PyslurmClient):
     """Has no answer."""
 
-    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+    def send_call(self, name: str, deadline_s: float, **arguments: Any) -> None:
         pass
 
-    def answered(self, wait_s: float) -> bool:
+    def wait_for_answer(self, wait_s: float) -> bool:
         return False
 
 

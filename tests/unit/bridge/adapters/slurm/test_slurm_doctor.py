@@ -14,14 +14,14 @@ from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapsh
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
     MOST_NAMED,
-    policy_checks,
-    policy_reading,
-    priorities,
+    check_policy_reading,
+    check_priorities,
+    check_unmanaged_jobs,
+    check_unmodelled_limits,
     run_checks,
-    unmanaged,
-    unmodelled_limits,
+    run_policy_checks,
 )
-from cpsched_bridge.cycle.bridge_health import concerning, require_ready
+from cpsched_bridge.cycle.bridge_health import require_ready, select_checks
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -273,7 +273,7 @@ def a_picture(**fields: Any) -> SitePolicySnapshot:
 def test_what_of_the_policy_could_be_read(
     picture: SitePolicySnapshot | None, failures: dict[str, str], ok: bool, detail: str
 ) -> None:
-    check = policy_reading(picture, failures)
+    check = check_policy_reading(picture, failures)
     assert (check.ok, check.required) == (ok, False)
     assert check.detail == detail.format(kind=SitePolicySnapshot().rules.kind)
 
@@ -284,7 +284,7 @@ def a_difference(job_id: int) -> PriorityDifference:
 
 @pytest.mark.parametrize("count", [1, MOST_NAMED, MOST_NAMED + 1])
 def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
-    check = priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
+    check = check_priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
     assert not check.ok
     assert not check.required
     assert check.detail.startswith(f"equal to sprio on {9 - count} of 9 jobs not held; job 0: 10 here")
@@ -293,9 +293,9 @@ def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
 
 def test_where_there_is_nothing_to_compare_that_is_said() -> None:
     basic = a_picture(rules=PriorityPolicy(kind="basic"))
-    assert priorities(SprioComparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
-    assert priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
-    same = priorities(SprioComparison(2, ()), a_picture())
+    assert check_priorities(SprioComparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
+    assert check_priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
+    same = check_priorities(SprioComparison(2, ()), a_picture())
     assert (same.ok, same.detail) == (True, "equal to sprio on 2 of 2 jobs not held")
 
 
@@ -309,7 +309,7 @@ def test_where_there_is_nothing_to_compare_that_is_said() -> None:
     ],
 )
 def test_limits_that_are_not_modelled_are_named_up_to_a_bound(count: int, detail: str) -> None:
-    check = unmodelled_limits(a_picture(unmodelled=tuple(f"l{i}" for i in range(count))))
+    check = check_unmodelled_limits(a_picture(unmodelled=tuple(f"l{i}" for i in range(count))))
     assert (check.ok, check.required, check.detail) == (not count, False, detail)
 
 
@@ -319,7 +319,7 @@ def test_partitions_in_which_held_and_free_jobs_wait_are_named_up_to_a_bound() -
 
     def detail(*jobs: dict[str, Any]) -> str:
         records = dataclasses.replace(Scene().read(), jobs=list(jobs))
-        check = unmanaged(records)
+        check = check_unmanaged_jobs(records)
         assert not check.required
         assert check.ok is (check.detail == "none managed in part")
         return check.detail
@@ -339,11 +339,11 @@ def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(m
     )
     records = Scene().read()
     nodes = [{**node, "effective_cpus": cpus} for node, cpus in zip(records.nodes, (8, None, 4, 2), strict=True)]
-    names = [check.name for check in policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
+    names = [check.name for check in run_policy_checks(a_picture(), {}, "", dataclasses.replace(records, nodes=nodes))]
     assert names == ["site policy", "priorities", "limits", "partitions"]
     assert compared.call_args.args[3] == ClusterSize(4, 14)
-    assert [check.name for check in policy_checks(None, {}, "", records)] == ["site policy"]
-    assert all(not check.mend for check in policy_checks(a_picture(), {}, "", records) if check.ok)
+    assert [check.name for check in run_policy_checks(None, {}, "", records)] == ["site policy"]
+    assert all(not check.mend for check in run_policy_checks(a_picture(), {}, "", records) if check.ok)
 
 
 def test_a_topology_plugin_that_decides_is_named() -> None:
@@ -355,12 +355,12 @@ def test_a_topology_plugin_that_decides_is_named() -> None:
 
 def test_each_mode_has_its_own_checks() -> None:
     found = run_checks(changed(priority_type="priority/basic", scheduler_parameters={}))
-    control, advise = ({check.name for check in concerning(found, mode)} for mode in ("control", "advise"))
+    control, advise = ({check.name for check in select_checks(found, mode)} for mode in ("control", "advise"))
     assert {"job shrink", "preemption", "topology", "submit plugin", "start latency"} == control - advise
     assert {"priority type", "site factor"} == advise - control
     with pytest.raises(NotReady, match="advise mode is refused"):
-        require_ready(concerning(found, "advise"), "advise")
-    shadow = {check.name: check.required for check in concerning(found, "shadow")}
+        require_ready(select_checks(found, "advise"), "advise")
+    shadow = {check.name: check.required for check in select_checks(found, "shadow")}
     assert (shadow["priority type"], shadow["job shrink"]) == (False, True)
 
 

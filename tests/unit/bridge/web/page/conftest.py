@@ -19,7 +19,7 @@ class Site:
         self.cluster = FakeCluster(cluster=a_cluster(nodes=3, cores=4), now_s=1000)
         self.watch = StatusApplication(Settings.model_validate({"mode": "control", "page": page}))
         self.bridge = bridge_at(self.cluster, dispatcher=EasyDispatcher(), listeners=(self.watch,))
-        self.endpoint = HttpServer(self.watch.app(), "127.0.0.1", 0)
+        self.endpoint = HttpServer(self.watch.build_app(), "127.0.0.1", 0)
 
     def cycle(self, to_s=None):
         self.cluster.now_s = to_s or self.cluster.now_s
@@ -28,7 +28,7 @@ class Site:
 
     @property
     def view(self):
-        return self.watch.board.view()
+        return self.watch.board.get_view()
 
     def get(self, path="", **headers):
         """(status, headers, text)."""

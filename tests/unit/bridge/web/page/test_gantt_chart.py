@@ -6,7 +6,15 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from cpsched_bridge.web.page.gantt_chart import MOST_ROWS, GanttLinks, GanttWindow, draw, groups, lanes_of, use_of
+from cpsched_bridge.web.page.gantt_chart import (
+    MOST_ROWS,
+    GanttLinks,
+    GanttWindow,
+    assign_lanes,
+    compute_group_usage,
+    draw_svg,
+    group_nodes,
+)
 from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
 
 
@@ -47,8 +55,8 @@ def rectangles(svg):
 
 def test_bars_stand_at_their_time_and_node():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1050, 1200, [(1, 1)], "planned"))
-    window = GanttWindow.around(chart, 100, 300)
-    found = rectangles(draw(chart, window, alone=True))
+    window = GanttWindow.around_now(chart, 100, 300)
+    found = rectangles(draw_svg(chart, window, alone=True))
     (one,), (two,) = found[1], found[2]
     assert one[0] == pytest.approx(window.x(900), abs=0.1)
     assert one[0] + one[2] == pytest.approx(window.x(1100), abs=0.1)
@@ -58,7 +66,7 @@ def test_bars_stand_at_their_time_and_node():
 
 def test_a_job_on_two_nodes_is_on_both_and_jobs_beside_each_other_do_not_overlap():
     chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 2)]), a_bar(2, 950, 1100))
-    found = rectangles(draw(chart, GanttWindow.around(chart, 100, 300), alone=True))
+    found = rectangles(draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True))
     assert len(found[1]) == 2
     first, second = found[1][0], found[2][0]
     assert first[1] + first[3] <= second[1] or second[1] + second[3] <= first[1]
@@ -66,14 +74,14 @@ def test_a_job_on_two_nodes_is_on_both_and_jobs_beside_each_other_do_not_overlap
 
 def test_lanes_are_counted_anew_after_a_pause():
     bars = [a_bar(1, 0, 10), a_bar(2, 5, 15), a_bar(3, 10, 20), a_bar(4, 20, 30)]
-    assert lanes_of(bars) == [(0, 2), (1, 2), (0, 2), (0, 1)]
-    assert lanes_of([]) == []
+    assert assign_lanes(bars) == [(0, 2), (1, 2), (0, 2), (0, 1)]
+    assert assign_lanes([]) == []
 
 
 def test_bars_are_cut_to_the_window_and_those_outside_are_left_out():
     chart = a_chart(a_bar(1, 0, 5000), a_bar(2, 0, 800), a_bar(3, 2000, 3000, kind="planned"))
-    window = GanttWindow.around(chart, 100, 300)
-    found = rectangles(draw(chart, window, alone=True))
+    window = GanttWindow.around_now(chart, 100, 300)
+    found = rectangles(draw_svg(chart, window, alone=True))
     assert set(found) == {1}
     assert found[1][0][0] == pytest.approx(window.x(900), abs=0.1)
     assert found[1][0][0] + found[1][0][2] == pytest.approx(window.x(1300), abs=0.1)
@@ -83,20 +91,22 @@ def test_many_nodes_are_drawn_in_groups_with_links_to_their_nodes():
     chart = a_chart(
         *(a_bar(n, 900, 1100, [(n, 1)]) for n in range(1000)), nodes=1000, outages=[an_outage(900, None, [7])]
     )
-    window = GanttWindow.around(chart, 100, 300)
-    svg = draw(chart, window, GanttLinks(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True)
+    window = GanttWindow.around_now(chart, 100, 300)
+    svg = draw_svg(chart, window, GanttLinks(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True)
     ElementTree.fromstring(svg)
-    assert len(groups(window)) <= MOST_ROWS
+    assert len(group_nodes(window)) <= MOST_ROWS
     assert svg.count("<path") + svg.count("<rect") < 300
     assert 'href="?first=0&amp;last=16"' in svg
-    zoomed = GanttWindow.around(chart, 100, 300, 16, 32)
-    assert set(rectangles(draw(chart, zoomed, alone=True))) == set(range(16, 32))
+    zoomed = GanttWindow.around_now(chart, 100, 300, 16, 32)
+    assert set(rectangles(draw_svg(chart, zoomed, alone=True))) == set(range(16, 32))
 
 
 def test_the_use_of_a_group_is_the_share_of_its_busy_nodes():
     chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 1)]), a_bar(2, 900, 1000), nodes=4)
     window = GanttWindow(900, 1300, 0, 4)
-    shares = use_of([(bar.begin_s, bar.end_s, [n for n, _ in bar.nodes]) for bar in chart.bars], window, [(0, 4)])[0]
+    shares = compute_group_usage(
+        [(bar.begin_s, bar.end_s, [n for n, _ in bar.nodes]) for bar in chart.bars], window, [(0, 4)]
+    )[0]
     assert np.allclose(shares[:149], 0.5), "two jobs on one node count once"
     assert np.allclose(shares[151:], 0.0)
 
@@ -104,46 +114,46 @@ def test_the_use_of_a_group_is_the_share_of_its_busy_nodes():
 def test_nodes_are_hatched_while_they_take_no_jobs():
     """A future maintenance has both ends; a drained node is hatched to the edge, since its end is unknown."""
     chart = a_chart(outages=[an_outage(1100, 1200), an_outage(1000, None, [1], "drained", "IDLE+DRAIN")])
-    window = GanttWindow.around(chart, 100, 300)
-    to_come, now = hatched(draw(chart, window, alone=True))
+    window = GanttWindow.around_now(chart, 100, 300)
+    to_come, now = hatched(draw_svg(chart, window, alone=True))
     assert to_come[:2] == pytest.approx((window.x(1100), window.x(1200)), abs=0.1)
     assert now[:2] == pytest.approx((window.x(1000), window.x(window.to_s)), abs=0.1)
     assert now[2] > to_come[2], "each on its own node"
     assert (to_come[3], now[3]) == ("reserved update", "drained IDLE+DRAIN")
-    assert "2 of the nodes drained, down or reserved for a time" in draw(chart, window)
+    assert "2 of the nodes drained, down or reserved for a time" in draw_svg(chart, window)
 
 
 def test_what_is_over_or_beyond_the_window_is_not_hatched():
     chart = a_chart(outages=[an_outage(500, 900), an_outage(1300, 1400)])
-    assert hatched(draw(chart, GanttWindow.around(chart, 100, 300), alone=True)) == []
+    assert hatched(draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)) == []
 
 
 def test_groups_are_hatched_by_the_share_of_nodes_that_take_no_jobs():
     chart = a_chart(nodes=640, outages=[an_outage(1100, 1200, range(5))])
-    svg = draw(chart, GanttWindow.around(chart, 100, 300), alone=True)
+    svg = draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
     (path,) = [each for each in ElementTree.fromstring(svg).iter() if each.get("class") == "g-out"]
-    window = GanttWindow.around(chart, 100, 300)
+    window = GanttWindow.around_now(chart, 100, 300)
     xs = [float(x) for x in re.findall(r"H([\d.]+)", path.get("d"))]
     assert xs[0] == pytest.approx(window.x(1100), abs=4)
     assert xs[1] == pytest.approx(window.x(1200), abs=4)
     high, low = (float(y) for y in re.findall(r"V([\d.]+)", path.get("d"))[1:3])
-    assert low - high == pytest.approx(window.row / 2, abs=0.1), "five of the ten nodes of the first group"
+    assert low - high == pytest.approx(window.row_height / 2, abs=0.1), "five of the ten nodes of the first group"
 
 
 def test_names_of_reservations_are_escaped():
     chart = a_chart(outages=[an_outage(900, 1100, name='<b>"&')])
-    svg = draw(chart, GanttWindow.around(chart, 100, 300), alone=True)
+    svg = draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
     assert "<b>" not in svg
     ElementTree.fromstring(svg)
 
 
 def test_names_of_users_are_escaped():
-    svg = draw(a_chart(a_bar(1, 900, 1100, user='<b>"&')), GanttWindow.around(a_chart(), 100, 300), alone=True)
+    svg = draw_svg(a_chart(a_bar(1, 900, 1100, user='<b>"&')), GanttWindow.around_now(a_chart(), 100, 300), alone=True)
     assert "<b>" not in svg
     ElementTree.fromstring(svg)
 
 
 def test_it_says_in_words_what_it_shows():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1100, 1200, kind="planned"))
-    label = re.search(r'aria-label="([^"]*)"', draw(chart, GanttWindow.around(chart, 3600, 3600)))[1]
+    label = re.search(r'aria-label="([^"]*)"', draw_svg(chart, GanttWindow.around_now(chart, 3600, 3600)))[1]
     assert "1 job running, 1 planned, 0 ended" in label

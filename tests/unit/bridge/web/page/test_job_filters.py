@@ -4,7 +4,7 @@ import pytest
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.web.page import job_filters
-from cpsched_bridge.web.page.node_states import nodes
+from cpsched_bridge.web.page.node_states import list_nodes
 from cpsched_bridge.web.page.page_query import StatusPageQuery
 from tests.unit.bridge.web.page.views import a_queued, a_running, a_view, an_aside, an_asked, an_outage, other
 
@@ -28,7 +28,9 @@ VIEW = a_view(
 def found(**query):
     return [
         job.id
-        for job in job_filters.jobs(VIEW, StatusPageQuery.of({name: str(value) for name, value in query.items()}))
+        for job in job_filters.filter_jobs(
+            VIEW, StatusPageQuery.from_query({name: str(value) for name, value in query.items()})
+        )
     ]
 
 
@@ -89,29 +91,31 @@ def test_jobs_of_all_states_can_be_put_in_each_order(sort):
 
 
 def test_values_are_offered_the_commonest_first_and_never_too_many():
-    offered = {each.name: each for each in job_filters.choices(VIEW, StatusPageQuery(user="ben"))}
+    offered = {each.name: each for each in job_filters.list_filter_fields(VIEW, StatusPageQuery(user="ben"))}
     assert offered["user"].values == ["ada", "ben"]
     assert offered["user"].value == "ben"
     assert offered["partition"].values == ["gpu", "main"]
     many = a_view(queue=[a_queued(n, user=f"u{n}") for n in range(1000)])
-    users = job_filters.choices(many, StatusPageQuery())[0]
+    users = job_filters.list_filter_fields(many, StatusPageQuery())[0]
     assert (len(users.values), users.whole) == (50, False)
 
 
 def test_what_no_page_can_show_is_neither_offered_nor_asked_for():
-    offered = job_filters.choices(a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), StatusPageQuery())
+    offered = job_filters.list_filter_fields(
+        a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), StatusPageQuery()
+    )
     assert offered[0].values == ["ada"]
-    assert StatusPageQuery.of({"user": "\x1b[31ma", "q": "a\nb"}) == StatusPageQuery(user="[31ma", q="ab")
+    assert StatusPageQuery.from_query({"user": "\x1b[31ma", "q": "a\nb"}) == StatusPageQuery(user="[31ma", q="ab")
 
 
 def test_neither_users_nor_accounts_are_offered_where_they_are_hidden():
-    assert [each.name for each in job_filters.choices(a_view(users_hidden=True), StatusPageQuery())] == [
+    assert [each.name for each in job_filters.list_filter_fields(a_view(users_hidden=True), StatusPageQuery())] == [
         "partition",
         "qos",
     ]
 
 
-NODES = nodes(
+NODES = list_nodes(
     a_view(
         running=[a_running(1, per_unit=[3]), a_running(2, nodes=[("n2", 1)], per_unit=[4])],
         outages=[an_outage("drained", 1, name="DRAIN disk")], capacity=((4,),) * 4, free=((1,), (0,), (0,), (4,)),
@@ -133,11 +137,11 @@ NODES = nodes(
     ],
 )
 def test_nodes_are_chosen_and_put_in_order(query, names):
-    assert [node.name for node in job_filters.nodes(NODES, StatusPageQuery.of(query))] == names
+    assert [node.name for node in job_filters.filter_nodes(NODES, StatusPageQuery.from_query(query))] == names
 
 
 def test_an_address_says_what_was_asked_and_another_choice_begins_at_the_first_page():
-    asked = StatusPageQuery.of({"user": "a&b", "page": "3", "sort": "-start"})
+    asked = StatusPageQuery.from_query({"user": "a&b", "page": "3", "sort": "-start"})
     assert asked.address(page=4) == "?page=4&user=a%26b&sort=-start"
     assert asked.address(sort="") == "?user=a%26b"
     assert asked.other(state="all") == "?state=all"

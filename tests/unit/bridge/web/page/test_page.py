@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cpsched.formatting import to_come
+from cpsched.formatting import format_planned_time
 from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Holder, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.start_forecasts import ExpectedStart, partitions_of
+from cpsched_bridge.telemetry.start_forecasts import ExpectedStart, list_partitions
 from cpsched_bridge.web.explain import explain
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.page import job_filters, page_rendering
@@ -161,7 +161,7 @@ def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, u
     site.cycle()
     assert f"<dd>{named}</dd>" in site.get("jobs/1")[2]
     assert redact_for_user(site.view, "" if users == "hide" else "ada").queue[0].nodes_from == parts[:2]
-    assert partitions_of(site.cluster.cluster) == ["all"]
+    assert list_partitions(site.cluster.cluster) == ["all"]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
 def test_a_mode_in_which_the_bridge_starts_nothing_says_so(bridge_at, mode):
     watch = StatusApplication(Settings.model_validate({"mode": mode}))
     bridge_at(FakeCluster(), mode=mode, listeners=(watch,)).cycle()
-    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     try:
         text = urllib.request.urlopen(endpoint.url).read().decode()
     finally:
@@ -285,7 +285,7 @@ def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
 
 @pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
 def test_a_start_to_come_is_never_past(at_s, words):
-    assert to_come(at_s, 100) == words
+    assert format_planned_time(at_s, 100) == words
     assert page_rendering._start(ExpectedStart("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
 
 
@@ -375,7 +375,7 @@ def test_it_is_served_on_loopback_or_where_it_knows_who_reads(settings, served):
     import urllib.request
 
     watch = StatusApplication(Settings.model_validate(settings))
-    endpoint = HttpServer(watch.app(), "127.0.0.1", 0)
+    endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     try:
         asked = urllib.request.Request(endpoint.url, headers={"X-User": "ada"})
         answer = urllib.request.urlopen(asked).status if served else None
@@ -398,7 +398,7 @@ def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(s
     crowd(site)
     made, together, at_once = [], [], Lock()
 
-    def slow(view, asked, real=job_filters.jobs):
+    def slow(view, asked, real=job_filters.filter_jobs):
         together.append(at_once.acquire(blocking=False))
         time.sleep(0.01)
         made.append(asked.q)
@@ -406,7 +406,7 @@ def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(s
             at_once.release()
         return real(view, asked)
 
-    monkeypatch.setattr(job_filters, "jobs", slow)
+    monkeypatch.setattr(job_filters, "filter_jobs", slow)
     with ThreadPoolExecutor(12) as readers:
         answers = list(readers.map(lambda n: site.get(f"jobs?q=user{n % 4}"), range(24)))
     assert {status for status, _, _ in answers} == {200}

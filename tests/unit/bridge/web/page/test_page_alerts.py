@@ -5,7 +5,7 @@ import re
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Check, Observation, Outage, UnusableObject
-from cpsched_bridge.web.page.page_alerts import alerts_of
+from cpsched_bridge.web.page.page_alerts import list_alerts
 from tests.builders import a_cluster
 
 CLUSTER = a_cluster(nodes=20)
@@ -17,7 +17,7 @@ def seen(outages=(), unusable=()):
 
 def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
     report = CycleReport(1, "control", 0.0, **facts)
-    found = alerts_of(report, paused, checks, seen(outages, unusable), hidden)
+    found = list_alerts(report, paused, checks, seen(outages, unusable), hidden)
     return [(each.urgent, each.words, each.details) for each in found]
 
 
@@ -27,8 +27,8 @@ def test_all_is_well():
 
 def test_the_urgent_come_first():
     report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
-    report.fail("backend_timeout", "no answer")
-    found = alerts_of(report, "by an administrator", [Check("clock", False, "3 s late", "fix it")], seen())
+    report.record_failure("backend_timeout", "no answer")
+    found = list_alerts(report, "by an administrator", [Check("clock", False, "3 s late", "fix it")], seen())
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
         (True, "The last cycle failed: backend timeout. The cluster's state on this page is older."),
@@ -62,7 +62,7 @@ def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
 def test_they_are_on_every_page_and_the_wall_is_well_without(site):
     site.cycle()
     assert "All is well" in site.get("wall")[2]
-    site.cluster.fail("observe", BackendTimeout("no answer"))
+    site.cluster.record_failure("observe", BackendTimeout("no answer"))
     site.cycle()
     for path in ("", "jobs", "nodes", "wall", "jobs/1"):
         assert "The last cycle failed: backend timeout." in site.get(path)[2]

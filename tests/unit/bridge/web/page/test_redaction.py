@@ -9,9 +9,9 @@ import pytest
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
-from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, network_of
-from cpsched_bridge.settings import Settings, parse
-from cpsched_bridge.web.page.node_states import nodes
+from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_network
+from cpsched_bridge.settings import Settings, parse_section
+from cpsched_bridge.web.page.node_states import list_nodes
 from cpsched_bridge.web.page.redaction import redact_for_user
 from cpsched_bridge.web.page_schema import PageAlert
 from tests.builders import a_job
@@ -83,8 +83,8 @@ def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
     assert waits.likely_from_s is not None
     assert view.decisions == []
     assert {bar.id for bar in view.chart.bars} == {11}, "EASY plans for Bob alone"
-    assert [(n.in_use, n.state) for n in nodes(view)] == [(n.in_use, n.state) for n in nodes(crowd.view)]
-    assert {id for node in nodes(view) for id in node.running} == {11}
+    assert [(n.in_use, n.state) for n in list_nodes(view)] == [(n.in_use, n.state) for n in list_nodes(crowd.view)]
+    assert {id for node in list_nodes(view) for id in node.running} == {11}
     assert [job.why for job in view.aside] == ["AssocGrpCpuLimit"]
     assert "Of your pending jobs it is the only one." in get(crowd, "jobs/12")[2]
     assert 'id="reader"' in get(crowd, "")[2]
@@ -233,12 +233,12 @@ def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
     ],
 )  # fmt: skip
 def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
-    readers = ProxyUserIdentifier(HEADER, (network_of("10.1.0.0/16"), network_of("2001:db8::/32")))
+    readers = ProxyUserIdentifier(HEADER, (parse_network("10.1.0.0/16"), parse_network("2001:db8::/32")))
     if trusted:
-        assert readers.of(peer, ["ada"]) == "ada"
+        assert readers.identify_reader(peer, ["ada"]) == "ada"
     else:
         with pytest.raises(ProxyUserRejected, match="trusted_proxies"):
-            readers.of(peer, ["ada"])
+            readers.identify_reader(peer, ["ada"])
 
 
 def test_who_comes_past_the_proxy_sees_nothing(site_with):
@@ -266,7 +266,7 @@ def test_who_comes_past_the_proxy_sees_nothing(site_with):
 )
 def test_settings_that_make_no_sense_are_refused(page, why):
     with pytest.raises(SettingsError, match=why):
-        parse(Settings, {"page": page}, "bridge.yaml")
+        parse_section(Settings, {"page": page}, "bridge.yaml")
 
 
 def test_an_ended_job_is_still_its_owners(crowd):

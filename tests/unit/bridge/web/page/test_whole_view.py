@@ -143,7 +143,7 @@ def test_jobs_of_version_1_as_a_whole(instant):
 def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
     told = StartTimeInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
-    found = api_v1.when_of(
+    found = api_v1.to_when(
         [ExpectedStart("", 1800, told), ExpectedStart("half the time", None, None)], 1234
     ).model_dump()
     assert found == {
@@ -154,7 +154,7 @@ def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
              "calibrated": False},
         ],
     }  # fmt: skip
-    could = api_v1.windows_of([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
+    could = api_v1.to_windows([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()
     assert could == {
         "now_s": 1234,
         "windows": [{"whole": True, "units": 3, "walltime_s": 900}, {"whole": False, "units": 7, "walltime_s": 3600}],

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_objective import slowdown
-from cpsched.dispatchers.cp.search_control import in_order, interchangeable
+from cpsched.dispatchers.cp.search_control import find_symmetric_jobs, sort_symmetric_starts
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.cp_state import PLACED, CpInstance
@@ -25,8 +25,8 @@ def a_queue() -> Snapshot:
 
 
 def considered(snapshot: Snapshot) -> tuple[CpInstance, list[IntArray]]:
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
-    return facts, interchangeable(facts, slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({})))
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+    return facts, find_symmetric_jobs(facts, slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({})))
 
 
 def test_alike_are_jobs_of_the_same_request_estimate_and_cost() -> None:
@@ -39,7 +39,7 @@ def test_exchanged_jobs_take_each_others_starts_and_places() -> None:
     plan = cp_problem.first_leaf(facts)
     plan.start_s[[0, 2, 4]] = 50, 10, 30
     plan.node[:2], plan.node[4:6], plan.node[8:10] = 0, 1, (0, 1)
-    found = in_order(plan, groups)
+    found = sort_symmetric_starts(plan, groups)
     assert found.start_s[[0, 2, 4]].tolist() == [10, 30, 50]
     assert [found.node[at : at + 2].tolist() for at in (0, 4, 8)] == [[1, 1], [0, 1], [0, 0]]
     for name in PLACED:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
-from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, without_overdue
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, drop_blocked_starts
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.model_choice import WORDS, CpDispatcherConfig
 from cpsched.dispatchers.cp.search_limit import SearchLimit
@@ -230,14 +230,14 @@ def test_starts_that_an_overdue_job_is_in_the_way_of_wait_and_are_counted() -> N
     running = [a_running(a_job(90 + n, per_unit=2), ((n, 1),)) for n in range(2)]
     queue = [a_job(1, per_unit=2), a_job(2, per_unit=3), a_job(3, units=2, per_unit=1), a_job(4, per_unit=1)]
     snapshot = a_snapshot(a_cluster(nodes=2), queue, running, now_s=100)
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
     plan = empty_plan(facts)
     plan.start_s[:] = (100, 100, 100, 130)
     plan.parts[:] = (1, 1, 2, 1)
     plan.node[:] = (1, 0, 0, 0, 1)
     plan.units[:] = 1
     plan.dy[:, 0] = (2, 3, 1, 1, 1)
-    found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
+    found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
     assert found.start_s.tolist() == [100, 101, 100, 130]
     assert (effort.unplaced, effort.path) == (1, "solver")
 
@@ -246,20 +246,20 @@ def test_a_unit_more_than_a_node_has_left_is_too_many() -> None:
     running = [a_running(a_job(9, per_unit=2), ((0, 1),))]
     for units, start_s, unplaced in ((2, 100, 0), (3, 101, 1)):
         snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=units)], running, now_s=100)
-        facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+        facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
         plan = empty_plan(facts)
         plan.start_s[:], plan.parts[:], plan.units[:], plan.dy[:] = 100, units, 1, 1
-        found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
+        found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
         assert (found.start_s.tolist(), effort.unplaced) == ([start_s], unplaced)
 
 
 def test_what_starts_takes_from_those_after_it() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3), a_job(2, per_unit=3), a_job(3)], now_s=100)
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
     plan = empty_plan(facts)
     plan.start_s[:], plan.parts[:], plan.units[:] = 100, 1, 1
     plan.dy[:, 0] = (3, 3, 1)
-    found, effort = without_overdue(snapshot, facts, plan, Effort("solver"))
+    found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
     assert (found.start_s.tolist(), effort.unplaced) == ([100, 101, 100], 1)
     assert np.array_equal(snapshot.free, [[4]]), "the snapshot stays as it is"
 

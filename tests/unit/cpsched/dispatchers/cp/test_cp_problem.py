@@ -60,7 +60,7 @@ def test_facts_are_those_of_the_snapshot() -> None:
 
 def test_considered_jobs_keep_the_order_in_which_they_are_given() -> None:
     snapshot = overdue()
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue[::-1].copy())
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue[::-1].copy())
     assert ids(snapshot, facts.jobs) == [2, 1]
 
 
@@ -68,7 +68,7 @@ def a_problem(snapshot: Snapshot, considered: int = 1, running: Running = "at-le
     facts = cp_problem.cp_instance_of(snapshot, running)
     jobs, rest = snapshot.queue[:considered], snapshot.queue[considered:]
     nothing = TotalDelayObjective(np.ones(considered), np.zeros(considered, np.int64), 0.0)
-    return CpProblem(facts.considering(jobs), nothing, rest, overdue=False)
+    return CpProblem(facts.with_considered_jobs(jobs), nothing, rest, overdue=False)
 
 
 @pytest.mark.parametrize(("considered", "running", "horizon_s"), [
@@ -91,12 +91,12 @@ def test_a_plan_holds_if_every_job_ends_within_the_horizon(start_s: tuple[int, i
     """The horizon is second 152; the jobs run 20 and 40 s."""
     problem = a_problem(overdue(), 2)
     assert problem.horizon_s == 102
-    assert problem.holds(np.array(start_s)) is holds
+    assert problem.fits_horizon(np.array(start_s)) is holds
 
 
 def test_an_empty_plan_has_room_for_every_unit() -> None:
     snapshot = a_snapshot(a_cluster(memory=8), [a_job(1, units=3, per_unit=(1, 1)), a_job(2, units=2, per_unit=(1, 1))])
-    plan = empty_plan(cp_problem.cp_instance_of(snapshot).considering(snapshot.queue))
+    plan = empty_plan(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
     assert (plan.start_s.tolist(), plan.first.tolist(), plan.parts.tolist()) == ([-1, -1], [0, 3, 5], [0, 0])
     assert (len(plan.node), len(plan.units), plan.y.shape, plan.dy.shape) == (5, 5, (5, 2), (5, 2))
     assert not any(column.any() for column in (plan.node, plan.units, plan.y, plan.dy))
@@ -104,7 +104,7 @@ def test_an_empty_plan_has_room_for_every_unit() -> None:
 
 def test_a_copy_of_a_plan_is_another_plan() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, units=3)])
-    plan = cp_problem.first_leaf(cp_problem.cp_instance_of(snapshot).considering(snapshot.queue))
+    plan = cp_problem.first_leaf(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
     other = plan.copy()
     other.start_s[0] = 77
     assert plan.start_s.tolist() == [0]
@@ -115,7 +115,7 @@ def test_a_copy_of_a_plan_is_another_plan() -> None:
 def test_the_first_leaf_starts_what_fits_now_and_the_rest_when_there_is_room() -> None:
     queue = [a_job(1, units=4, per_unit=4, walltime_s=30), a_job(2, units=4, per_unit=4), a_job(3)]
     snapshot = a_snapshot(a_cluster(), queue)
-    plan = cp_problem.first_leaf(cp_problem.cp_instance_of(snapshot).considering(snapshot.queue))
+    plan = cp_problem.first_leaf(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
     assert plan.start_s.tolist() == [0, 30, 130]
     assert plan.parts.tolist() == [4, 4, 1]
 

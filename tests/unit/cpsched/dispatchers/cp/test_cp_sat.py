@@ -129,7 +129,7 @@ def test_left_shifted_is_in_order_of_the_starts():
     for order in itertools.permutations(range(4)):
         late_s = np.empty(4, np.int64)
         late_s[list(order)] = 1000 + 200 * np.arange(4)
-        assert cp_sat.left_shifted(problem, late_s).tolist() == in_order(problem, order).tolist()
+        assert cp_sat.left_shift(problem, late_s).tolist() == in_order(problem, order).tolist()
 
 
 def test_costs_of_a_trace_are_its_metrics():
@@ -143,7 +143,7 @@ def test_costs_of_a_trace_are_its_metrics():
         "awf": float((area * response).sum() / area.sum()),
     }
     for name, value in wanted.items():
-        objective = cp_sat.costs(name, submit_s, run_s, processors)
+        objective = cp_sat.metric_objective(name, submit_s, run_s, processors)
         assert objective.constant + delay(objective, start_s) == pytest.approx(value), name
 
 

@@ -13,7 +13,7 @@ from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def facts_of(snapshot: Snapshot) -> CpInstance:
-    return cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    return cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
 
 
 def next_of(

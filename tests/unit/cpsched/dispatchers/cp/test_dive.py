@@ -19,7 +19,7 @@ from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 def considered(snapshot: Snapshot) -> CpInstance:
     facts = cp_problem.cp_instance_of(snapshot)
-    return facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
+    return facts.with_considered_jobs(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
 
 
 def a_mix() -> Snapshot:

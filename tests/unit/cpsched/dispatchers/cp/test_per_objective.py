@@ -133,7 +133,7 @@ def test_a_plan_with_gaps_is_shifted_left_as_far_as_it_goes() -> None:
         moment_s=np.array([0, 10]),
         capacity=np.array([[2], [4]]),
     )
-    assert cp_sat.left_shifted(problem, np.array([115, 160, 190])).tolist() == [110, 104, 130]
+    assert cp_sat.left_shift(problem, np.array([115, 160, 190])).tolist() == [110, 104, 130]
 
 
 def test_with_effort_the_same_decision_twice() -> None:

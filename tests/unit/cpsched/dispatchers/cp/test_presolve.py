@@ -28,7 +28,7 @@ def considered(
     *jobs: Job, nodes: int = 1, running: Any = (), now_s: int = 0, how: Running = "at-least-1s"
 ) -> CpInstance:
     snapshot = a_snapshot(a_cluster(nodes=nodes), jobs, running, now_s)
-    return cp_problem.cp_instance_of(snapshot, how).considering(snapshot.queue)
+    return cp_problem.cp_instance_of(snapshot, how).with_considered_jobs(snapshot.queue)
 
 
 def waits(facts: CpInstance, *weight: float) -> TotalDelayObjective:
@@ -164,7 +164,7 @@ def test_many_jobs_are_shaken_over_an_eighth_of_their_number(
 def a_problem(facts: CpInstance, rest: int = 0, objective: TotalDelayObjective | None = None) -> CpProblem:
     """The last `rest` of the considered jobs are in the model but not searched."""
     jobs = facts.jobs[: len(facts.jobs) - rest]
-    narrow = facts.considering(jobs)
+    narrow = facts.with_considered_jobs(jobs)
     return CpProblem(narrow, objective or waits(narrow), facts.jobs[len(jobs) :], overdue=False)
 
 

@@ -35,7 +35,7 @@ one_by_one = branch_and_bound.interchangeable_bound.py_func  # type: ignore[attr
 
 
 def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
-    without_places = relaxation.without_places.py_func  # type: ignore[attr-defined]
+    without_places = relaxation.build_relaxation_columns.py_func  # type: ignore[attr-defined]
     return CumulativeRelaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
 
 
@@ -44,7 +44,7 @@ def capacities(facts: CpInstance, shapes: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def considered(snapshot: Snapshot) -> CpInstance:
-    return cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    return cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
 
 
 def a_round(seed: int, jobs: int = 4) -> Snapshot:
@@ -369,6 +369,6 @@ def test_of_jobs_that_differ_one_after_the_other_bounds_nothing() -> None:
 
 def test_jobs_that_never_have_room_are_bounded_by_nothing() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, units=2, per_unit=2)]))
-    facts = facts.considering(np.array([0]))
+    facts = facts.with_considered_jobs(np.array([0]))
     objective = TotalDelayObjective(np.ones(1), np.zeros(1, np.int64), 0.0)
     assert one_by_one(facts, CumulativeRelaxation(np.array([0]), np.array([[1]]), np.array([[2]])), objective) == 0.0

@@ -188,7 +188,7 @@ def a_problem() -> tuple[CpProblem, CpPlan]:
     """At second 100, one at a time: three jobs of 30, 20 and 10 s, planned in the order in which they came."""
     queue = [a_job(id, per_unit=4, walltime_s=10 * (4 - id)) for id in (1, 2, 3)]
     snapshot = a_snapshot(a_cluster(nodes=1), queue, now_s=100)
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
     objective = TotalDelayObjective(np.ones(3), np.full(3, 100), 0.0)
     return CpProblem(facts, objective, snapshot.queue[:0], overdue=False), cp_problem.first_leaf(facts)
 
@@ -255,7 +255,7 @@ def a_run(plan: CpPlan | None, same: list[list[int]]) -> RestartSearch:
     problem, leaf = a_problem()
     solver = search_control.pywrapcp.Solver("by hand")
     model = search_control.MODELS["positions"](solver, problem, leaf)
-    model.post()
+    model.post_constraints()
     return RestartSearch(model, problem, plan, [np.array(group) for group in same])
 
 

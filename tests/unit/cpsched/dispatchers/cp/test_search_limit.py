@@ -52,10 +52,10 @@ def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None
 
 def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> None:
     limit = SearchLimit(10.0, 1.0, 2, model_s=16.0)
-    assert limit.covers(5.0)
-    assert not limit.covers(5.1)
-    assert SearchLimit(10.0, 1.0, 2, effort=100, model_s=16.0).covers(16.0)
-    assert not SearchLimit(100.0, 1.0, 2, model_s=16.0).covers(16.1)
+    assert limit.is_within_limit(5.0)
+    assert not limit.is_within_limit(5.1)
+    assert SearchLimit(10.0, 1.0, 2, effort=100, model_s=16.0).is_within_limit(16.0)
+    assert not SearchLimit(100.0, 1.0, 2, model_s=16.0).is_within_limit(16.1)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,12 @@ def test_limits_that_make_no_sense_are_named(changes: dict[str, float], message:
 
 def test_the_least_limits_are_limits() -> None:
     least = SearchLimit(0.001, 0.0001, 1, effort=1, model_s=0.0)
-    assert (least.total, least.first, least.covers(0.0), least.covers(0.001)) == (1, 1, True, False)
+    assert (least.total_budget, least.first_budget, least.is_within_limit(0.0), least.is_within_limit(0.001)) == (
+        1,
+        1,
+        True,
+        False,
+    )
     assert (SearchLimit(1.0, 1.0, 1).model_s, SearchLimit(1.0, 1.0, 1).control, SearchLimit(1.0, 1.0, 1).effort) == (
         0.1,
         "stops",
@@ -100,10 +105,10 @@ def test_all_there_is_and_the_share_of_the_first_search(
     total_s: float, first_s: float, effort: int | None, total: int, first: int
 ) -> None:
     limit = SearchLimit(total_s, first_s, 1, effort)
-    assert (limit.total, limit.first) == (total, first)
+    assert (limit.total_budget, limit.first_budget) == (total, first)
 
 
 def test_a_model_is_not_built_in_a_limit_that_it_would_outlast() -> None:
-    assert SearchLimit(2.0, 1.0, 1, model_s=1.0).covers(1.0)
-    assert not SearchLimit(1.9, 1.0, 1, model_s=1.0).covers(1.0)
-    assert not SearchLimit(9.0, 1.0, 1, model_s=1.0, effort=5).covers(1.1)
+    assert SearchLimit(2.0, 1.0, 1, model_s=1.0).is_within_limit(1.0)
+    assert not SearchLimit(1.9, 1.0, 1, model_s=1.0).is_within_limit(1.0)
+    assert not SearchLimit(9.0, 1.0, 1, model_s=1.0, effort=5).is_within_limit(1.1)

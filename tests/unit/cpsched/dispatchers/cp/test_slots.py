@@ -38,7 +38,7 @@ def a_round(seed: int, **sharing: bool) -> Snapshot:
 
 def considered(*jobs: Job, cluster: Cluster | None = None) -> bool:
     snapshot = a_snapshot(cluster or Cluster.of([[4], [8]], ["cores"]), list(jobs))
-    return all_alike(cp_problem.cp_instance_of(snapshot).considering(snapshot.queue))
+    return all_alike(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
 
 
 def test_units_are_alike_whatever_their_number_and_their_time() -> None:
@@ -84,7 +84,7 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     ]
     queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
     snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
     relaxed = relax(facts, True)
     objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
     plan, trial = cp_problem.first_leaf(facts), empty_plan(facts)
@@ -97,7 +97,7 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
 
 def test_where_jobs_differ_nothing_is_known() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
-    facts = cp_problem.cp_instance_of(snapshot).considering(snapshot.queue)
+    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
     objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
     assert interchangeable_bound(facts, relax(facts, True), objective) == 0.0
 

@@ -35,7 +35,7 @@ def a_queue(running: bool = False) -> Snapshot:
 
 
 def considered(snapshot: Snapshot, count: int = 3) -> CpInstance:
-    return cp_problem.cp_instance_of(snapshot).considering(snapshot.queue[:count])
+    return cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue[:count])
 
 
 def a_plan(facts: CpInstance, *start_s: int) -> CpPlan:

@@ -36,7 +36,7 @@ def a_mix(seed: int) -> Snapshot:
 
 def model_of(snapshot: Snapshot) -> PositionModelVariables:
     facts = cp_problem.cp_instance_of(snapshot)
-    facts = facts.considering(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
+    facts = facts.with_considered_jobs(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
     return position_variables.variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))
 
 

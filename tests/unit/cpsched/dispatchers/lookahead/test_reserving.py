@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead, by_walltime
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead, with_walltime_estimates
 from cpsched.feasibility import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor
@@ -18,7 +18,7 @@ def a_queue_behind_a_long_job():
 
 def test_walltimes_stand_in_the_place_of_estimates():
     snapshot = a_queue_behind_a_long_job()
-    found, slots = by_walltime(snapshot)
+    found, slots = with_walltime_estimates(snapshot)
     found.check()
     assert found.table.estimate_s.tolist() == [500, 400, 1000]
     assert found.table.end_s[found.running].tolist() == [1000]
@@ -33,7 +33,7 @@ def test_running_jobs_are_in_order_of_their_new_ends_also_where_those_have_passe
         a_running(a_job(9, walltime_s=40), ((0, 1),)),
     ]
     snapshot = a_snapshot(a_cluster(1, 4), [], running, 50, estimates={7: 60, 8: 70})
-    found, _ = by_walltime(snapshot)
+    found, _ = with_walltime_estimates(snapshot)
     found.check()
     assert [found.table.jobs[slot].id for slot in found.running.tolist()] == [9, 8, 7]
     assert found.table.end_s[found.running].tolist() == [51, 500, 900]

@@ -54,7 +54,7 @@ def ids_in_order(points, snapshot):
 def given(points, snapshot, ids):
     """The advice to take the jobs in this order."""
     slots = np.array([snapshot.table.slot_of(id) for id in ids], np.int64)
-    points.give(snapshot.table, slots, snapshot.table.tier[slots], snapshot.table.priority[slots])
+    points.assign_boosts(snapshot.table, slots, snapshot.table.tier[slots], snapshot.table.priority[slots])
 
 
 def test_points_lift_as_little_as_the_order_takes():
@@ -62,7 +62,7 @@ def test_points_lift_as_little_as_the_order_takes():
     points = PriorityBoostTable()
     given(points, snapshot, [3, 1, 2])
     assert ids_in_order(points, snapshot) == [3, 1, 2]
-    assert points.told() == {"3": [7, 0], "1": [4, 1], "2": [0, 2]}
+    assert points.to_json() == {"3": [7, 0], "1": [4, 1], "2": [0, 2]}
 
 
 def test_no_points_lift_a_job_over_a_tier():
@@ -70,7 +70,7 @@ def test_no_points_lift_a_job_over_a_tier():
     points = PriorityBoostTable()
     given(points, snapshot, [1, 3, 2])
     assert ids_in_order(points, snapshot) == [3, 2, 1]
-    assert points.told()["1"] == [0, 0]
+    assert points.to_json()["1"] == [0, 0]
 
 
 def test_a_job_that_came_since_stands_where_its_own_priority_puts_it():
@@ -79,7 +79,7 @@ def test_a_job_that_came_since_stands_where_its_own_priority_puts_it():
     given(points, a_snapshot(a_cluster(), queue), [2, 3, 1])
     later = a_snapshot(a_cluster(), [*queue, small(4, priority=9), small(5, priority=7), small(6, priority=5)])
     assert ids_in_order(points, later) == [2, 4, 5, 3, 1, 6]
-    assert points.told() == {"2": [0, 0], "3": [3, 1], "1": [0, 2]}
+    assert points.to_json() == {"2": [0, 0], "3": [3, 1], "1": [0, 2]}
 
 
 def test_priorities_that_grow_alike_leave_the_order_as_it_is():
@@ -94,7 +94,7 @@ def test_points_are_kept_through_words():
     snapshot = a_snapshot(a_cluster(), [small(1), small(2), small(3)])
     points, again = PriorityBoostTable(), PriorityBoostTable()
     given(points, snapshot, [3, 1])
-    again.recall(points.told())
+    again.restore_json(points.to_json())
     assert ids_in_order(again, snapshot) == [3, 1, 2]
     assert again._rank.tolist() == [1, LAST, 0]  # noqa: SLF001
 

@@ -7,7 +7,7 @@ from cpsched.dispatchers.slurm.pass_schedule import (
     QueueAgeSummary,
     SchedulingPassHistory,
     SchedulingPassResults,
-    after_passes,
+    advance_schedule,
     due_passes,
     next_pass_s,
 )
@@ -23,7 +23,7 @@ def made(text, now_s, agenda=QUIET, newest_s=90, running=2, oldest_s=90):
 
 
 def after(made, **came):
-    return after_passes(
+    return advance_schedule(
         made,
         SchedulingPassResults(
             **({"waiting": 1, "started": 0, "backfilled": 0, "main_cut": 0, "backfill_cut": 0} | came)

@@ -28,7 +28,7 @@ class AmbiguousJobResolver:
     clock: Callable[[], float]
     _known: dict[int, tuple[float, Row, UnparsedScontrolJob]] = field(default_factory=dict)
 
-    def records(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, UnparsedScontrolJob]:
+    def resolve(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, UnparsedScontrolJob]:
         """Return the records of those of these jobs that are unambiguous."""
         now_s = self.clock()
         wanted = {number for number in numbers if number in rows}

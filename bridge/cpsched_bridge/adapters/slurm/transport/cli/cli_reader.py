@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched.formatting import many
+from cpsched.formatting import format_count
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
@@ -42,11 +42,11 @@ from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import AdaptiveId
 from cpsched_bridge.adapters.slurm.transport.programs import topology
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import (
     SlurmRpcTokenBucket,
-    calls_of,
-    rate_limit,
-    told_of,
+    count_calls,
+    parse_rate_limit,
+    rate_limit_facts,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 
@@ -142,15 +142,15 @@ class SlurmCliReader:
 
     # ---- calls of Transport
 
-    def config(self) -> Record:
+    def read_config(self) -> Record:
         """Return the last reading's configuration if it is at most `CONFIG_S` old."""
         self._keep(self._ask(self._due("config", scontrol_objects.CONFIG, CONFIG_S)))
-        return scontrol_objects.config(self._kept["config"][1])
+        return scontrol_objects.parse_config(self._kept["config"][1])
 
-    def facts(self) -> Record:
+    def gather_facts(self) -> Record:
         """Return the facts.
 
-        The first `past` does not wait if accounting does not answer here.
+        The first `parse_ended_jobs` does not wait if accounting does not answer here.
         """
         texts = self._ask({"config": scontrol_objects.CONFIG, "nodes": scontrol_objects.NODES, "diag": ("sdiag",)})
         self._keep(texts)
@@ -158,17 +158,17 @@ class SlurmCliReader:
         told = _DIAG_S.search(texts["diag"])
         user = pwd.getpwuid(os.getuid()).pw_name
         facts = {
-            "config": scontrol_objects.config(texts["config"]),
+            "config": scontrol_objects.parse_config(texts["config"]),
             "user": user,
             "uid": os.getuid(),
             "clock_ahead_s": int(told[1]) - here_s if told else 0,
             "clients": self._release()[1],
             "pyslurm": "",
-            "rate_limit": told_of(self._budget.limit),
+            "rate_limit": rate_limit_facts(self._budget.limit),
             "node_versions": sorted(
-                {node["slurm_version"] or "" for node in scontrol_objects.nodes(texts["nodes"])} - {""}
+                {node["slurm_version"] or "" for node in scontrol_objects.parse_nodes(texts["nodes"])} - {""}
             ),
-            **privilege_of(user),
+            **query_privilege(user),
         }
         if not facts["accounting_answers"]:
             self._past_wait_s = 0.0
@@ -177,13 +177,13 @@ class SlurmCliReader:
     def read(self) -> SlurmRecords:
         """Read the jobs, then everything else by one scontrol."""
         self._budget.wait_for_reading(READING_CALLS)
-        with self._patience.reading():
+        with self._patience.track_reading():
             return self._read()
 
     def _read(self) -> SlurmRecords:
         release = self._release()[0]
         self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
-        found = self._jobs_now(squeue.fields_for(release))
+        found = self._jobs_now(squeue.select_fields(release))
         around: dict[str, Sequence[str]] = {
             "nodes": scontrol_objects.NODES,
             "reservations": scontrol_objects.RESERVATIONS,
@@ -200,13 +200,13 @@ class SlurmCliReader:
             raise
         self._before = found
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
-        partitions = scontrol_objects.partitions(self._kept["partitions"][1])
-        config = scontrol_objects.config(self._kept["config"][1])
+        partitions = scontrol_objects.parse_partitions(self._kept["partitions"][1])
+        config = scontrol_objects.parse_config(self._kept["config"][1])
         return SlurmRecords(
             now_s=int(time.time()),
             nodes=self._nodes.read(texts["nodes"]),
             partitions=partitions,
-            reservations=scontrol_objects.reservations(texts["reservations"]),
+            reservations=scontrol_objects.parse_reservations(texts["reservations"]),
             jobs=jobs,
             layouts=layouts,
             guarded="lua" in config["job_submit_plugins"],
@@ -214,20 +214,20 @@ class SlurmCliReader:
             networks=self._networks() if has_topology(config) else {},
         )
 
-    def past(self, since_s: int) -> Sequence[Record]:
+    def read_accounting(self, since_s: int) -> Sequence[Record]:
         """Return past jobs; only the first call waits, for the controller's time limit."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
-            end = squeue.word()
-            asked = self._programs({"sacct": sacct.command(since_s, end)}, self._history_deadline_s)
+            end = squeue.make_random_word()
+            asked = self._programs({"sacct": sacct.build_sacct_command(since_s, end)}, self._history_deadline_s)
             self._past = asked, end, since_s
         asked, end, since_s = self._past
-        if not asked.answered(wait_s):
+        if not asked.wait_for_outputs(wait_s):
             raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
         self._past = None
-        return sacct.past(asked.texts()["sacct"], end, since_s)
+        return sacct.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
-    def look(self, numbers: Collection[int] | None) -> list[Record]:
+    def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
         """Read jobs again by Slurm's own numbers; None reads all jobs.
 
         The number of an array reads all of its records. The records hold id, state, state_reason, priority,
@@ -239,7 +239,7 @@ class SlurmCliReader:
             return []
         rows = self._rows(squeue.LOOKED_AT, numbers or ())
         found = _Rows(rows)
-        if squeue.arrays_in(rows):
+        if squeue.has_array_records(rows):
             shown, twice = scontrol_job.split_records(self._ask({"all": scontrol_job.ALL})["all"])
             found = self._with_details(rows, shown, twice, whole=False)
         merged = found.merged()
@@ -270,19 +270,19 @@ class SlurmCliReader:
         return self._version, self._clients
 
     def _ask(self, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        return self._begun(commands).texts()
+        return self._begun(commands).collect_outputs()
 
     def _begun(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None) -> SlurmPrograms:
         """Start programs, each with a limit on its silence and its total time."""
-        calls = sum(calls_of(command) for name, command in commands.items() if name not in (typed or {}))
+        calls = sum(count_calls(command) for name, command in commands.items() if name not in (typed or {}))
         self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
-        slack_s = self._budget.slack_s
-        return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.most_s + slack_s)
+        slack_s = self._budget.deadline_extension_s
+        return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.limit_s + slack_s)
 
     def _apart(self, numbers: list[int]) -> str | None:
         """Return what scontrol shows of these jobs and no others."""
         try:
-            return scontrol_job.without_prompts(self._begin_apart(numbers).texts()["apart"])
+            return scontrol_job.strip_prompts(self._begin_apart(numbers).collect_outputs()["apart"])
         except BackendError:
             return None
 
@@ -296,24 +296,24 @@ class SlurmCliReader:
         now_s = self._clock()
         self._kept |= {name: (now_s, texts[name]) for name in ("partitions", "config") if name in texts}
         if "config" in texts:
-            self._budget.use(rate_limit(texts["config"], os.getuid()))
+            self._budget.set_limit(parse_rate_limit(texts["config"], os.getuid()))
 
     def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
         """Return all jobs that squeue shows; an unchanged one stays the same object."""
         self._squeued = self._squeued or squeue.SqueueRecordParser(fields)
-        end = squeue.word()
-        printed = self._ask({"jobs": squeue.command(fields, end)})["jobs"]
-        return squeue.by_number(self._squeued.read(printed, end))
+        end = squeue.make_random_word()
+        printed = self._ask({"jobs": squeue.build_squeue_command(fields, end)})["jobs"]
+        return squeue.index_by_number(self._squeued.read(printed, end))
 
     def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
         """Return the answers to `around`; scontrol also shows jobs missing in `_shown`."""
-        fresh = [number for number, row in found.items() if not squeue.stayed(self._before.get(number), row)]
+        fresh = [number for number, row in found.items() if not squeue.is_unchanged(self._before.get(number), row)]
         few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
         now_s = self._clock()
         if now_s < self._slow_until_s:
             return self._ask_for_some(found, fresh, around)
         old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
-        if not found or (few and not old and not squeue.arrays_wait(found)):
+        if not found or (few and not old and not squeue.has_pending_arrays(found)):
             with contextlib.ExitStack() as asked:
                 apart = self._begin_apart(fresh) if fresh else None
                 if apart is not None:
@@ -380,7 +380,7 @@ class SlurmCliReader:
         then.
         """
         try:
-            shown, twice = scontrol_job.split_records(scontrol_job.without_prompts(apart.texts()["apart"]))
+            shown, twice = scontrol_job.split_records(scontrol_job.strip_prompts(apart.collect_outputs()["apart"]))
         except BackendError:
             return False
         if whole and not all(number in shown or number in twice for number in numbers):
@@ -392,9 +392,9 @@ class SlurmCliReader:
         return True
 
     def _rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
-        parts = squeue.chunks(numbers) or [[]]
-        end = squeue.word()
-        asked = {str(at): squeue.command(fields, end, part) for at, part in enumerate(parts)}
+        parts = squeue.split_into_chunks(numbers) or [[]]
+        end = squeue.make_random_word()
+        asked = {str(at): squeue.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
         try:
             texts = self._ask(asked)
         except BackendUnavailable as error:
@@ -403,7 +403,7 @@ class SlurmCliReader:
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue.by_number(squeue.SqueueRecordParser(fields).read(text, end))
+            found |= squeue.index_by_number(squeue.SqueueRecordParser(fields).read(text, end))
         return found
 
     def _with_details(
@@ -437,11 +437,11 @@ class SlurmCliReader:
             lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
             if lost:
                 raise AnswerNotUnderstood(
-                    f"scontrol show job: lacks {many(len(lost), 'job')} that squeue shows, such as {lost[0]}"
+                    f"scontrol show job: lacks {format_count(len(lost), 'job')} that squeue shows, such as {lost[0]}"
                 )
-            shown |= self._suspects.records(twice, rows)
+            shown |= self._suspects.resolve(twice, rows)
         else:
-            shown |= self._looked_suspects.records(twice, rows)
+            shown |= self._looked_suspects.resolve(twice, rows)
         return _Rows(rows, shown, twice, hidden)
 
     def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]) -> dict[int, Row]:
@@ -486,7 +486,7 @@ class SlurmCliReader:
         if not allowed:
             return {}
         users = {job["user_name"] for job in jobs if job["state"] == slurm_states.PENDING and job["user_name"]}
-        return self._groups.outside(users, allowed)
+        return self._groups.find_missing_groups(users, allowed)
 
 
 def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
@@ -501,19 +501,19 @@ def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | No
                 return None
             waiting = shown.tasks.partition("%")[0]
             if merged:
-                one = scontrol_job.detail_of(shown, row["Name"])
+                one = scontrol_job.parse_detail(shown, row["Name"])
                 if one is None:
                     return None
-                reason = one.reason()
+                reason = one.get_reason()
         return {
             "id": number,
             "state": row["State"],
-            "state_reason": slurm_value_parsers.text(reason),
+            "state_reason": slurm_value_parsers.parse_text(reason),
             "priority": int(row["PriorityLong"]),
-            "num_nodes": slurm_value_parsers.count(row["NumNodes"]),
-            "admin_comment": slurm_value_parsers.text(row["admin_comment"]),
-            "comment": slurm_value_parsers.text(row["Comment"]),
-            "requeue_count": slurm_value_parsers.number(row["RestartCnt"]) or 0,
+            "num_nodes": slurm_value_parsers.parse_count(row["NumNodes"]),
+            "admin_comment": slurm_value_parsers.parse_text(row["admin_comment"]),
+            "comment": slurm_value_parsers.parse_text(row["Comment"]),
+            "requeue_count": slurm_value_parsers.parse_number(row["RestartCnt"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and waiting is None else None,
             "array_tasks_waiting": waiting,

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.adapters.slurm.translation.lease_reservation import comment_in
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import find_lease_comment
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, SlurmCliCommands
 from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, calls_of
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, count_calls
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseRefused, LeaseReservationCommands
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unreachable
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 
 NAME = "cli"
@@ -42,43 +42,43 @@ class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
         budget = budget or SlurmRpcTokenBucket()
         self._records = reading or SlurmCliReader(deadline_s, history_deadline_s, budget=budget)
         super().__init__(self._records, deadline_s, budget)
-        self._claiming = claiming(self.scontrol, deadline_s, budget)
+        self._claiming = make_lease_commands(self.run_scontrol, deadline_s, budget)
 
     @override
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return None
 
     @override
-    def chosen(self) -> tuple[str, str]:
+    def transport_choice(self) -> tuple[str, str]:
         return NAME, self._why
 
     @override
-    def config(self) -> Record:
-        return self._records.config()
+    def read_config(self) -> Record:
+        return self._records.read_config()
 
     @override
-    def facts(self) -> Record:
-        return self._records.facts()
+    def gather_facts(self) -> Record:
+        return self._records.gather_facts()
 
     @override
     def read(self) -> SlurmRecords:
         return self._records.read()
 
     @override
-    def past(self, since_s: int) -> Sequence[Record]:
-        return self._records.past(since_s)
+    def read_accounting(self, since_s: int) -> Sequence[Record]:
+        return self._records.read_accounting(since_s)
 
     @override
-    def claim(self, words: str, instead_of: str | None) -> bool:
+    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
         try:
-            return self._claiming.claim(words, instead_of)
+            return self._claiming.acquire_lease(words, instead_of)
         except LeaseRefused as error:
             raise _of_refusal(error) from error
 
     @override
-    def disclaim(self, words: str) -> None:
+    def release_lease(self, words: str) -> None:
         try:
-            self._claiming.disclaim(words)
+            self._claiming.release_lease(words)
         except LeaseRefused as error:
             raise _of_refusal(error) from error
 
@@ -89,24 +89,24 @@ class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
 
 def _of_refusal(error: LeaseRefused) -> BackendUnavailable | CommandRefused:
     words = str(error)
-    return (BackendUnavailable if unreachable(words) else CommandRefused)(words)
+    return (BackendUnavailable if is_unreachable_error(words) else CommandRefused)(words)
 
 
 NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
 
 
-def claiming(
+def make_lease_commands(
     scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: SlurmRpcTokenBucket | None = None
 ) -> LeaseReservationCommands:
     """Return the calls for the lease reservation, each within `deadline_s` seconds."""
     spent = budget or SlurmRpcTokenBucket()
 
     def asked(command: Sequence[str]) -> str:
-        spent.spend(calls_of(command))
-        return SlurmPrograms({"answer": command}, deadline_s + spent.slack_s).texts()["answer"]
+        spent.spend(count_calls(command))
+        return SlurmPrograms({"answer": command}, deadline_s + spent.deadline_extension_s).collect_outputs()["answer"]
 
     def words() -> str | None:
-        return comment_in(scontrol_objects.reservations(asked(scontrol_objects.RESERVATIONS)))
+        return find_lease_comment(scontrol_objects.parse_reservations(asked(scontrol_objects.RESERVATIONS)))
 
     def node() -> str:
         names = [name for name in asked(NODES).split() if NODE.fullmatch(name)]

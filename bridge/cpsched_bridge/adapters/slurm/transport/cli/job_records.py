@@ -18,11 +18,11 @@ from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import (
     ScontrolJobDetail,
     UnparsedScontrolJob,
-    detail_of,
-    same_record,
+    is_same_record,
+    parse_detail,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
-from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import layouts_in
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
 
 FROM_DETAILS = (
     "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
@@ -35,68 +35,68 @@ Read = Callable[[str], Any]
 _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
     ("id", "JobID", int),
     ("state", "State", str),
-    ("state_reason", "Reason", slurm_value_parsers.text),
+    ("state_reason", "Reason", slurm_value_parsers.parse_text),
     ("priority", "PriorityLong", int),
-    ("name", "Name", slurm_value_parsers.text),
+    ("name", "Name", slurm_value_parsers.parse_text),
     ("user_id", "UserID", int),
-    ("account", "Account", slurm_value_parsers.text),
-    ("partition", "Partition", slurm_value_parsers.text),
-    ("qos", "QOS", slurm_value_parsers.text),
-    ("submit_time", "SubmitTime", slurm_value_parsers.count),
-    ("eligible_time", "EligibleTime", slurm_value_parsers.count),
-    ("start_time", "StartTime", slurm_value_parsers.count),
-    ("end_time", "EndTime", slurm_value_parsers.count),
-    ("num_nodes", "NumNodes", slurm_value_parsers.count),
-    ("cpus", "NumCPUs", lambda word: slurm_value_parsers.count(word) or 1),
-    ("ntasks_per_node", "NTPerNode", slurm_value_parsers.count),
-    ("min_cpus_per_node", "MinCPUs", slurm_value_parsers.count),
-    ("gres_per_node", "tres-per-node", slurm_value_parsers.gres),
-    ("tres_per_task", "tres-per-task", slurm_value_parsers.resources),
-    ("heterogeneous_id", "HetJobID", slurm_value_parsers.count),
-    ("admin_comment", "admin_comment", slurm_value_parsers.text),
-    ("comment", "Comment", slurm_value_parsers.text),
-    ("requeue_count", "RestartCnt", lambda word: slurm_value_parsers.number(word) or 0),
-    ("reservation", "Reservation", slurm_value_parsers.text),
+    ("account", "Account", slurm_value_parsers.parse_text),
+    ("partition", "Partition", slurm_value_parsers.parse_text),
+    ("qos", "QOS", slurm_value_parsers.parse_text),
+    ("submit_time", "SubmitTime", slurm_value_parsers.parse_count),
+    ("eligible_time", "EligibleTime", slurm_value_parsers.parse_count),
+    ("start_time", "StartTime", slurm_value_parsers.parse_count),
+    ("end_time", "EndTime", slurm_value_parsers.parse_count),
+    ("num_nodes", "NumNodes", slurm_value_parsers.parse_count),
+    ("cpus", "NumCPUs", lambda word: slurm_value_parsers.parse_count(word) or 1),
+    ("ntasks_per_node", "NTPerNode", slurm_value_parsers.parse_count),
+    ("min_cpus_per_node", "MinCPUs", slurm_value_parsers.parse_count),
+    ("gres_per_node", "tres-per-node", slurm_value_parsers.parse_gres_counts),
+    ("tres_per_task", "tres-per-task", slurm_value_parsers.parse_resources),
+    ("heterogeneous_id", "HetJobID", slurm_value_parsers.parse_count),
+    ("admin_comment", "admin_comment", slurm_value_parsers.parse_text),
+    ("comment", "Comment", slurm_value_parsers.parse_text),
+    ("requeue_count", "RestartCnt", lambda word: slurm_value_parsers.parse_number(word) or 0),
+    ("reservation", "Reservation", slurm_value_parsers.parse_text),
 )
 
 
 def _or_infinite(word: str) -> int | str | None:
     """Return tasks per socket or core; squeue prints nothing for no limit."""
-    return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.count(word)
+    return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.parse_count(word)
 
 
 _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
-    ("required_nodes", "ReqNodes", slurm_value_parsers.text),
-    ("dependencies", "Dependency", slurm_value_parsers.dependencies),
-    ("constraints", "Feature", slurm_value_parsers.names),
-    ("preferred_features", "Prefer", slurm_value_parsers.text),
-    ("cluster_constraints", "ClusterFeature", slurm_value_parsers.names),
-    ("licenses", "Licenses", slurm_value_parsers.names),
-    ("burst_buffer", "BurstBuffer", slurm_value_parsers.text),
-    ("network", "Network", slurm_value_parsers.text),
-    ("deadline", "Deadline", slurm_value_parsers.count),
-    ("requires_contiguous_nodes", "Contiguous", slurm_value_parsers.flag),
-    ("requires_node_reboot", "Reboot", slurm_value_parsers.flag),
-    ("required_switches", "ReqSwitch", slurm_value_parsers.count),
+    ("required_nodes", "ReqNodes", slurm_value_parsers.parse_text),
+    ("dependencies", "Dependency", slurm_value_parsers.parse_dependencies),
+    ("constraints", "Feature", slurm_value_parsers.parse_names),
+    ("preferred_features", "Prefer", slurm_value_parsers.parse_text),
+    ("cluster_constraints", "ClusterFeature", slurm_value_parsers.parse_names),
+    ("licenses", "Licenses", slurm_value_parsers.parse_names),
+    ("burst_buffer", "BurstBuffer", slurm_value_parsers.parse_text),
+    ("network", "Network", slurm_value_parsers.parse_text),
+    ("deadline", "Deadline", slurm_value_parsers.parse_count),
+    ("requires_contiguous_nodes", "Contiguous", slurm_value_parsers.parse_flag),
+    ("requires_node_reboot", "Reboot", slurm_value_parsers.parse_flag),
+    ("required_switches", "ReqSwitch", slurm_value_parsers.parse_count),
     (
         "cores_reserved_for_system",
         "CoreSpec",
-        lambda word: None if "Thread" in word else slurm_value_parsers.number(word),
+        lambda word: None if "Thread" in word else slurm_value_parsers.parse_number(word),
     ),
     ("threads_reserved_for_system", "CoreSpec", lambda word: int(word.split()[0]) if "Thread" in word else None),
-    ("boards_per_node", "BoardsPerNode", slurm_value_parsers.count_or_infinite),
-    ("sockets_per_board", "SPerBoard", slurm_value_parsers.count_or_infinite),
-    ("sockets_per_node", "Sockets", slurm_value_parsers.count_or_infinite),
-    ("cores_per_socket", "Cores", slurm_value_parsers.count_or_infinite),
-    ("threads_per_core", "Threads", slurm_value_parsers.count_or_infinite),
-    ("ntasks_per_board", "NTPerBoard", slurm_value_parsers.count_or_infinite),
+    ("boards_per_node", "BoardsPerNode", slurm_value_parsers.parse_count_or_infinite),
+    ("sockets_per_board", "SPerBoard", slurm_value_parsers.parse_count_or_infinite),
+    ("sockets_per_node", "Sockets", slurm_value_parsers.parse_count_or_infinite),
+    ("cores_per_socket", "Cores", slurm_value_parsers.parse_count_or_infinite),
+    ("threads_per_core", "Threads", slurm_value_parsers.parse_count_or_infinite),
+    ("ntasks_per_board", "NTPerBoard", slurm_value_parsers.parse_count_or_infinite),
     ("ntasks_per_socket", "NTPerSocket", _or_infinite),
     ("ntasks_per_core", "NTPerCore", _or_infinite),
-    ("tres_per_socket", "tres-per-socket", slurm_value_parsers.resources),
-    ("temporary_disk_per_node", "MinTmpDisk", slurm_value_parsers.mib),
-    ("mcs_label", "MCSLabel", slurm_value_parsers.text),
-    ("nice", "Nice", slurm_value_parsers.number),
-    ("accrue_time", "AccrueTime", slurm_value_parsers.count),
+    ("tres_per_socket", "tres-per-socket", slurm_value_parsers.parse_resources),
+    ("temporary_disk_per_node", "MinTmpDisk", slurm_value_parsers.parse_mib),
+    ("mcs_label", "MCSLabel", slurm_value_parsers.parse_text),
+    ("nice", "Nice", slurm_value_parsers.parse_number),
+    ("accrue_time", "AccrueTime", slurm_value_parsers.parse_count),
 )
 _EMPTY: Record = dict.fromkeys(JOB_FIELDS)
 
@@ -130,7 +130,7 @@ class SlurmJobRecordBuilder:
             if before is not None and before[0] == row and before[4] == merged and _same(before[1], details, row):
                 found = before
             else:
-                record, layout = record_of(row, details, merged)
+                record, layout = build_record(row, details, merged)
                 if self.counts_one_more:
                     record["num_nodes"] = _counted(record)
                 found = (row, details, record, layout, merged)
@@ -145,7 +145,7 @@ class SlurmJobRecordBuilder:
 def _same(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, row: Row) -> bool:
     if before is None or now is None:
         return before is now
-    return same_record(before, now, row["Name"])
+    return is_same_record(before, now, row["Name"])
 
 
 def _counted(record: Record) -> int | None:
@@ -162,20 +162,20 @@ def _counted(record: Record) -> int | None:
     return least if waits and least is not None and nodes == least + 1 else nodes
 
 
-def record_of(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
+def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
     """Return one job; `merged` if squeue has shown it with other tasks of its array."""
     record = _EMPTY.copy()
     unreadable: list[str] = []
-    detail = detail_of(shown, row["Name"]) if shown is not None else None
+    detail = parse_detail(shown, row["Name"]) if shown is not None else None
     is_pending = row["State"] == slurm_states.PENDING
     _fill(record, row, _ROW_ALWAYS, unreadable)
     record["user_name"] = _user_name(record["user_id"]) if record["user_id"] is not None else None
     _each(record, unreadable, "cpus_per_task", lambda: _cpus_per_task(row))
-    _each(record, unreadable, "time_limit", lambda: slurm_value_parsers.minutes(_time_limit(row, detail)))
-    _each(record, unreadable, "resource_sharing", lambda: sharing(row["OverSubscribe"], row.get("Exclusive")))
+    _each(record, unreadable, "time_limit", lambda: slurm_value_parsers.parse_minutes(_time_limit(row, detail)))
+    _each(record, unreadable, "resource_sharing", lambda: parse_sharing(row["OverSubscribe"], row.get("Exclusive")))
     _array(record, row, shown, merged, unreadable)
     if merged:
-        record["state_reason"] = detail.reason() if detail is not None else None
+        record["state_reason"] = detail.get_reason() if detail is not None else None
         if detail is None:
             unreadable.append("state_reason")
     if detail is not None:
@@ -213,16 +213,16 @@ def _time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
 
     squeue shows no limit above a year, and a wrong one above 136 years.
     """
-    return row["TimeLimit"] if detail is None else detail.word("RunTime", "TimeLimit")
+    return row["TimeLimit"] if detail is None else detail.get_word("RunTime", "TimeLimit")
 
 
 def _cpus_per_task(row: Row) -> int | None:
-    if slurm_value_parsers.text(row["cpus-per-tres"]) not in (None, "N/A"):
+    if slurm_value_parsers.parse_text(row["cpus-per-tres"]) not in (None, "N/A"):
         return None
-    return slurm_value_parsers.count(row["CPUsPerTask"]) or 1
+    return slurm_value_parsers.parse_count(row["CPUsPerTask"]) or 1
 
 
-def sharing(oversubscribe: str, exclusive: str | None) -> str:
+def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
     """Return how a job shares its nodes, in the words before 26.05.
 
     26.05 has two fields for it.
@@ -258,12 +258,17 @@ def _array(record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: 
 
 def _details(record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bool, unreadable: list[str]) -> None:
     """Set what scontrol shows of every job."""
-    _each(record, unreadable, "ntasks", lambda: slurm_value_parsers.count(detail.word("NumNodes", "NumTasks")) or 1)
+    _each(
+        record,
+        unreadable,
+        "ntasks",
+        lambda: slurm_value_parsers.parse_count(detail.get_word("NumNodes", "NumTasks")) or 1,
+    )
     _each(
         record,
         unreadable,
         "requested_tres",
-        lambda: slurm_value_parsers.resources(_requested(detail.settings, is_pending)),
+        lambda: slurm_value_parsers.parse_resources(_requested(detail.settings, is_pending)),
     )
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
     nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
@@ -272,17 +277,17 @@ def _details(record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bo
             record,
             unreadable,
             "memory_per_cpu",
-            lambda: slurm_value_parsers.mib(detail.word("MinCPUsNode", "MinMemoryCPU")),
+            lambda: slurm_value_parsers.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryCPU")),
         )
     elif " MinMemoryNode=" in line:
         _each(
             record,
             unreadable,
             "memory_per_node",
-            lambda: slurm_value_parsers.mib(detail.word("MinCPUsNode", "MinMemoryNode")),
+            lambda: slurm_value_parsers.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryNode")),
         )
     if is_pending and not {"-", ","}.isdisjoint(nodes):
-        _each(record, unreadable, "max_nodes", lambda: slurm_value_parsers.count(row["MaxNodes"]))
+        _each(record, unreadable, "max_nodes", lambda: slurm_value_parsers.parse_count(row["MaxNodes"]))
 
 
 def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
@@ -298,8 +303,13 @@ def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
 def _pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list[str]) -> None:
     for name, key in (("required_nodes", "ReqNodeList"), ("excluded_nodes", "ExcNodeList")):
         _each(record, unreadable, name, partial(_nodes, detail, key))
-    _each(record, unreadable, "time_limit_min", lambda: slurm_value_parsers.minutes(detail.word("RunTime", "TimeMin")))
-    record["batch_constraints"] = slurm_value_parsers.names(
+    _each(
+        record,
+        unreadable,
+        "time_limit_min",
+        lambda: slurm_value_parsers.parse_minutes(detail.get_word("RunTime", "TimeMin")),
+    )
+    record["batch_constraints"] = slurm_value_parsers.parse_names(
         detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0]
     )
     record["is_cronjob"] = detail.settings.get("CronJob", "").startswith("Yes")
@@ -309,13 +319,13 @@ def _pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list
 
 
 def _nodes(detail: ScontrolJobDetail, key: str) -> str | None:
-    return slurm_value_parsers.text(detail.word("ReqNodeList", key))
+    return slurm_value_parsers.parse_text(detail.get_word("ReqNodeList", key))
 
 
 def _placed(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadable: list[str]) -> None:
-    record["allocated_nodes"] = slurm_value_parsers.text(row["NodeList"])
+    record["allocated_nodes"] = slurm_value_parsers.parse_text(row["NodeList"])
     tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
-    _each(record, unreadable, "allocated_tres", lambda: slurm_value_parsers.resources(tres))
+    _each(record, unreadable, "allocated_tres", lambda: slurm_value_parsers.parse_resources(tres))
 
 
 def _layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
@@ -324,7 +334,7 @@ def _layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
     if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING:
         return None
     number = record["id"]
-    return layouts_in(f"JobId={number} \n{detail.layout}\n", {number: nodes}).get(number)
+    return parse_layouts(f"JobId={number} \n{detail.layout}\n", {number: nodes}).get(number)
 
 
 @lru_cache(maxsize=8192)

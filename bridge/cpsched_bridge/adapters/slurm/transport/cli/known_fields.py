@@ -35,7 +35,7 @@ class KnownScontrolFields:
     text: frozenset[str] = frozenset()
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def words_of(self, record: str) -> Words:
+    def parse_fields(self, record: str) -> Words:
         """Return the fields of a printed record.
 
         Values may contain spaces. The first of equal names counts.
@@ -57,7 +57,7 @@ class KnownScontrolFields:
                 return
             yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
-    def left_to_slurm(self, words: Mapping[str, str]) -> dict[str, str]:
+    def find_unsupported(self, words: Mapping[str, str]) -> dict[str, str]:
         """Return the fields that no list covers, or not with this value."""
         known = self.read | self.harmless | self.text
         return {

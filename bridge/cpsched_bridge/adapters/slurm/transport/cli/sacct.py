@@ -19,7 +19,7 @@ EARLIEST_S = 1_000_000
 """The earliest time that sacct accepts in this form."""
 
 
-def command(since_s: int, end: str) -> list[str]:
+def build_sacct_command(since_s: int, end: str) -> list[str]:
     """Return the sacct command for all users' jobs since then, without their steps."""
     return [
         "sacct", "--allusers", "--allocations", "--noheader", "--noconvert", "--parsable", f"--delimiter={end}",
@@ -27,7 +27,7 @@ def command(since_s: int, end: str) -> list[str]:
     ]  # fmt: skip
 
 
-def past(printed: str, end: str, since_s: int) -> list[Record]:
+def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
     """Return jobs that ended after `since_s`, without unreadable ones.
 
     They are records of `PAST_FIELDS`. Raise `AnswerNotUnderstood` if the answer is incomplete.
@@ -58,21 +58,21 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
         user = int(values["UID"])
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
-            "name": slurm_value_parsers.text(values["JobName"]),
+            "name": slurm_value_parsers.parse_text(values["JobName"]),
             "user_name": names[user] if user in names else names.setdefault(user, _user_name(user)),
-            "account": slurm_value_parsers.text(values["Account"]),
-            "partition": slurm_value_parsers.text(values["Partition"]),
-            "submit_time": slurm_value_parsers.count(values["Submit"]),
-            "start_time": slurm_value_parsers.count(values["Start"]),
-            "end_time": slurm_value_parsers.count(values["End"]),
+            "account": slurm_value_parsers.parse_text(values["Account"]),
+            "partition": slurm_value_parsers.parse_text(values["Partition"]),
+            "submit_time": slurm_value_parsers.parse_count(values["Submit"]),
+            "start_time": slurm_value_parsers.parse_count(values["Start"]),
+            "end_time": slurm_value_parsers.parse_count(values["End"]),
             "time_limit": _limit(values["TimelimitRaw"]),
             "state": values["State"].split(" ")[0],
-            "num_nodes": slurm_value_parsers.number(values["NNodes"]) or 0,
-            "cpus": slurm_value_parsers.number(values["NCPUS"]) or 0,
+            "num_nodes": slurm_value_parsers.parse_number(values["NNodes"]) or 0,
+            "cpus": slurm_value_parsers.parse_number(values["NCPUS"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and task.isdigit() else None,
-            "nodelist": slurm_value_parsers.text(values["NodeList"]),
-            "allocated_tres": slurm_value_parsers.resources(values["AllocTRES"]),
+            "nodelist": slurm_value_parsers.parse_text(values["NodeList"]),
+            "allocated_tres": slurm_value_parsers.parse_resources(values["AllocTRES"]),
         }
     except ValueError:
         return None
@@ -83,7 +83,7 @@ def _limit(word: str) -> int | str | None:
     """Return minutes; None for no limit, "PartitionLimit" for the partition's limit."""
     if word == slurm_value_parsers.UNLIMITED:
         return None
-    return slurm_value_parsers.count(word) or "PartitionLimit"
+    return slurm_value_parsers.parse_count(word) or "PartitionLimit"
 
 
 def _user_name(user: int) -> str:

@@ -30,7 +30,10 @@ from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
     has_plugin,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.job_commands import SlurmJobCommands, SlurmJobControl
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import complaint, unreachable
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import (
+    is_unreachable_error,
+    send_and_read_complaint,
+)
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import OutcomeCode
@@ -51,11 +54,11 @@ MOST_TIMES = 6
 class JobRecordLookup(Protocol):
     """The calls of `cli.cli_reader.SlurmCliReader` that commands use."""
 
-    def config(self) -> Record:
+    def read_config(self) -> Record:
         """Return the controller's configuration."""
         ...
 
-    def look(self, numbers: Collection[int] | None) -> Sequence[Record]:
+    def read_jobs(self, numbers: Collection[int] | None) -> Sequence[Record]:
         """Return new records of jobs by Slurm's own numbers; None: of all jobs."""
         ...
 
@@ -80,17 +83,17 @@ class ScontrolJobControl(SlurmJobControl):
         self._guarded = False
 
     @override
-    def guarded(self) -> bool:
-        self._guarded = has_plugin(_asked(self._reading.config)["job_submit_plugins"])
+    def has_submit_plugin(self) -> bool:
+        self._guarded = has_plugin(_asked(self._reading.read_config)["job_submit_plugins"])
         return self._guarded
 
     @override
-    def look(self, numbers: Collection[int]) -> Sequence[Record]:
-        return _asked(lambda: self._reading.look(numbers))
+    def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
+        return _asked(lambda: self._reading.read_jobs(numbers))
 
     @override
-    def one(self, number: int) -> Record:
-        found = [job for job in self.look([number]) if job["id"] == number]
+    def read_job(self, number: int) -> Record:
+        found = [job for job in self.read_jobs([number]) if job["id"] == number]
         if not found:
             raise JobCommandRefused("the controller does not know this job")
         return found[0]
@@ -101,7 +104,7 @@ class ScontrolJobControl(SlurmJobControl):
         names = [str(name) for name in order["nodes"]]
         if odd := [name for name in names if not NODE.fullmatch(name)]:
             raise JobCommandRefused(f"{odd[0]!r} is no name of a node")
-        label = slurm_job_ids.label(order["job"])
+        label = slurm_job_ids.format_job_id(order["job"])
         pin = [f"ReqNodeList={','.join(names)}"]
         if "num_nodes" in order:
             pin.append(f"NumNodes={order['num_nodes']}")
@@ -129,7 +132,7 @@ class ScontrolJobControl(SlurmJobControl):
 
     @override
     def hold(self, job: Record) -> None:
-        self._tell(f"hold {array_records.words(job)}")
+        self._tell(f"hold {array_records.format_job_selector(job)}")
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
@@ -149,8 +152,8 @@ class ScontrolJobControl(SlurmJobControl):
         """Release these jobs by one command; after an error, read which are still held."""
         code: OutcomeCode = ""
         try:
-            words = self._dialogue.tell(f"release {','.join(map(array_records.words, jobs))}")
-            lost = unreachable(words)
+            words = self._dialogue.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")
+            lost = is_unreachable_error(words)
         except (ControllerCallError, JobCommandRefused) as error:
             words, lost, code = str(error), isinstance(error, ControllerCallError) and error.lost, error.code
         except ValueError as error:
@@ -161,18 +164,18 @@ class ScontrolJobControl(SlurmJobControl):
         still = {job["id"] for job in jobs}
         if len(jobs) > 1 and code != "not_sent":
             with contextlib.suppress(ControllerCallError):
-                still = {job["id"] for job in self.look(sorted(still)) if job["priority"] == 0}
+                still = {job["id"] for job in self.read_jobs(sorted(still)) if job["priority"] == 0}
         for at, job in zip(part, jobs, strict=True):
             if job["id"] in still:
                 answers[at] = answer
 
     @override
-    def scontrol(self, commands: Sequence[str]) -> list[str]:
-        return [complaint(self._dialogue, command) for command in commands]
+    def run_scontrol(self, commands: Sequence[str]) -> list[str]:
+        return [send_and_read_complaint(self._dialogue, command) for command in commands]
 
     def _tell(self, command: str) -> None:
-        if words := self._dialogue.tell(command):
-            raise ControllerCallError(words, lost=unreachable(words))
+        if words := self._dialogue.send_command(command):
+            raise ControllerCallError(words, lost=is_unreachable_error(words))
 
 
 class SlurmCliCommands:
@@ -195,18 +198,18 @@ class SlurmCliCommands:
         """Hold, and clear pins."""
         return self._told(lambda told: told.hold(orders))
 
-    def hand_back(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def release(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins and release."""
-        return self._told(lambda told: told.hand_back(orders))
+        return self._told(lambda told: told.release(orders))
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins; the holds stay."""
         return self._told(lambda told: told.unpin(orders))
 
-    def scontrol(self, commands: Sequence[str]) -> list[str]:
+    def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Return the error of one scontrol for each command."""
         with self._dialogue() as dialogue:
-            return [complaint(dialogue, command) for command in commands]
+            return [send_and_read_complaint(dialogue, command) for command in commands]
 
     def _dialogue(self) -> ScontrolSession:
         most_s = MOST_TIMES * self._deadline_s

@@ -69,7 +69,7 @@ class ScontrolJobDetail:
     unknown: tuple[str, ...] = ()
     """Fields that no list of `known_fields` has, before the first text of the owner."""
 
-    def word(self, line: str, name: str) -> str:
+    def get_word(self, line: str, name: str) -> str:
         """Return the word `name=` on the line that begins with `line=`.
 
         Raise KeyError if it is missing.
@@ -79,9 +79,9 @@ class ScontrolJobDetail:
             raise KeyError(name)
         return found[2].split(" ")[0]
 
-    def reason(self) -> str:
+    def get_reason(self) -> str:
         """Return Slurm's pending reason; scontrol prints its blanks as underscores."""
-        return self.word("JobState", "Reason").replace("_", " ")
+        return self.get_word("JobState", "Reason").replace("_", " ")
 
 
 def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
@@ -128,7 +128,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
     return [(number, _BEGINNING.join(texts)) for number, texts in found]
 
 
-def same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
+def is_same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
     """Return whether two records of the named job are equal but for their times."""
     if one is other or one == other:
         return True
@@ -150,7 +150,7 @@ def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
     return body[:run], body[limit:looked], body[end:]
 
 
-def detail_of(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
+def parse_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
     """Return the settings of a record of the named job; None if ambiguous.
 
     squeue prints the name.
@@ -191,7 +191,7 @@ def detail_of(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None
 def _unknown(believed: str) -> tuple[str, ...]:
     if _SURE.issuperset(_NAME.findall(believed)):
         return ()
-    return tuple(JOB.left_to_slurm(JOB.words_of(believed)))
+    return tuple(JOB.find_unsupported(JOB.parse_fields(believed)))
 
 
 def show_job_input(numbers: Collection[int]) -> str:
@@ -199,7 +199,7 @@ def show_job_input(numbers: Collection[int]) -> str:
     return "".join(f"show job {number}\n" for number in sorted(numbers))
 
 
-def without_prompts(printed: str) -> str:
+def strip_prompts(printed: str) -> str:
     """Return the answer to `show_job_input` without scontrol's prompts and echo.
 
     Some builds of scontrol repeat what they read.

@@ -18,9 +18,9 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     PARTITION_FIELDS,
     RESERVATION_FIELDS,
     Record,
-    closed_node,
-    closed_reservation,
-    has_trouble,
+    is_unusable,
+    to_closed_node,
+    to_closed_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import task_ranges
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
@@ -61,7 +61,7 @@ def _read(
     text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
 ) -> Record:
     """Return one record, with its `unreadable` fields and those `unknown` to lists."""
-    return _read_words(known.words_of(text), fields, how, known)
+    return _read_words(known.parse_fields(text), fields, how, known)
 
 
 def _read_words(
@@ -76,7 +76,7 @@ def _read_words(
             unreadable[name] = f"scontrol shows no {error.args[0]}"
         except (ValueError, IndexError) as error:
             unreadable[name] = str(error)[:LONGEST_VALUE]
-    return record | {"unreadable": unreadable or None, "unknown": known.left_to_slurm(words) or None}
+    return record | {"unreadable": unreadable or None, "unknown": known.find_unsupported(words) or None}
 
 
 def _limit(word: str) -> int | str | None:
@@ -84,7 +84,7 @@ def _limit(word: str) -> int | str | None:
     return (
         slurm_value_parsers.UNLIMITED
         if word in (slurm_value_parsers.UNLIMITED, "INFINITE", "-1")
-        else slurm_value_parsers.count(word)
+        else slurm_value_parsers.parse_count(word)
     )
 
 
@@ -92,23 +92,27 @@ def _time_limit(word: str) -> int | str | None:
     return (
         slurm_value_parsers.UNLIMITED
         if word in (slurm_value_parsers.UNLIMITED, "INFINITE")
-        else slurm_value_parsers.minutes(word)
+        else slurm_value_parsers.parse_minutes(word)
     )
 
 
 def _at_least(word: str) -> int | str | None:
-    return slurm_value_parsers.UNLIMITED if word == slurm_value_parsers.UNLIMITED else slurm_value_parsers.number(word)
+    return (
+        slurm_value_parsers.UNLIMITED
+        if word == slurm_value_parsers.UNLIMITED
+        else slurm_value_parsers.parse_number(word)
+    )
 
 
 def _nodes(word: str) -> str | None:
     """Return a hostlist as it is printed."""
-    task_ranges.expand_hostlist(slurm_value_parsers.text(word))
-    return slurm_value_parsers.text(word)
+    task_ranges.expand_hostlist(slurm_value_parsers.parse_text(word))
+    return slurm_value_parsers.parse_text(word)
 
 
 def _everybody(word: str) -> list[str]:
     """Return a list of names; "ALL" if none is set, however that is printed."""
-    return ["ALL"] if word == "N/A" or slurm_value_parsers.text(word) is None else word.split(",")
+    return ["ALL"] if word == "N/A" or slurm_value_parsers.parse_text(word) is None else word.split(",")
 
 
 def _amounts(word: str) -> dict[str, Any]:
@@ -122,16 +126,16 @@ _NODE: dict[str, Callable[[Words], Any]] = {
     "state": lambda words: words["State"],
     "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
     "allocated_cpus": lambda words: int(words["CPUAlloc"]),
-    "threads_per_core": lambda words: slurm_value_parsers.count(words["ThreadsPerCore"]),
-    "real_memory": lambda words: slurm_value_parsers.count(words["RealMemory"]),
-    "memory_reserved_for_system": lambda words: slurm_value_parsers.count(words.get("MemSpecLimit", "0")),
+    "threads_per_core": lambda words: slurm_value_parsers.parse_count(words["ThreadsPerCore"]),
+    "real_memory": lambda words: slurm_value_parsers.parse_count(words["RealMemory"]),
+    "memory_reserved_for_system": lambda words: slurm_value_parsers.parse_count(words.get("MemSpecLimit", "0")),
     "allocated_memory": lambda words: int(words["AllocMem"]),
-    "configured_gres": lambda words: slurm_value_parsers.gres(words["Gres"]),
+    "configured_gres": lambda words: slurm_value_parsers.parse_gres_counts(words["Gres"]),
     "allocated_tres": lambda words: _amounts(words["AllocTRES"]),
-    "active_features": lambda words: slurm_value_parsers.names(words["ActiveFeatures"]),
-    "partitions": lambda words: slurm_value_parsers.names(words.get("Partitions", "")),
-    "slurm_version": lambda words: slurm_value_parsers.text(words.get("Version", "")),
-    "weight": lambda words: slurm_value_parsers.number(words.get("Weight", "")),
+    "active_features": lambda words: slurm_value_parsers.parse_names(words["ActiveFeatures"]),
+    "partitions": lambda words: slurm_value_parsers.parse_names(words.get("Partitions", "")),
+    "slurm_version": lambda words: slurm_value_parsers.parse_text(words.get("Version", "")),
+    "weight": lambda words: slurm_value_parsers.parse_number(words.get("Weight", "")),
 }
 
 
@@ -148,14 +152,14 @@ class NodeRecordBuilder:
         return [self._known[text] for text in texts]
 
 
-def nodes(printed: str) -> list[Record]:
+def parse_nodes(printed: str) -> list[Record]:
     """Return records of `NODE_FIELDS`."""
     return NodeRecordBuilder().read(printed)
 
 
 def _node(text: str) -> Record:
-    record = closed_node(_read(text, NODE_FIELDS, _NODE, NODE))
-    if has_trouble(record):
+    record = to_closed_node(_read(text, NODE_FIELDS, _NODE, NODE))
+    if is_unusable(record):
         return record
     idle = record["effective_cpus"] - record["allocated_cpus"]
     base, *flags = record["state"].split("+")
@@ -182,12 +186,12 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
     "allowed_qos": lambda words: _everybody(words.get("AllowQos", "")),
     "denied_qos": lambda words: _everybody(words.get("DenyQos", "")),
     "allowed_groups": lambda words: _everybody(words["AllowGroups"]),
-    "is_root_only": lambda words: slurm_value_parsers.flag(words["RootOnly"]),
+    "is_root_only": lambda words: slurm_value_parsers.parse_flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
     "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
-    "topology": lambda words: slurm_value_parsers.text(words.get("Topology", "")),
-    "requires_reservation": lambda words: slurm_value_parsers.flag(words["ReqResv"]),
-    "job_defaults": lambda words: slurm_value_parsers.text(words.get("JobDefaults", "")),
+    "topology": lambda words: slurm_value_parsers.parse_text(words.get("Topology", "")),
+    "requires_reservation": lambda words: slurm_value_parsers.parse_flag(words["ReqResv"]),
+    "job_defaults": lambda words: slurm_value_parsers.parse_text(words.get("JobDefaults", "")),
 }
 
 
@@ -199,7 +203,7 @@ def _sharing(words: Words) -> str:
     return "EXCLUSIVE" if words.get("Exclusive") in ("NODE", "TOPO") else words["OverSubscribe"]
 
 
-def partitions(printed: str) -> list[Record]:
+def parse_partitions(printed: str) -> list[Record]:
     """Return records of `PARTITION_FIELDS`."""
     return [_read(text, PARTITION_FIELDS, _PARTITION, PARTITION) for text in _texts(printed, "PartitionName")]
 
@@ -211,21 +215,21 @@ _RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
     "nodes": lambda words: _nodes(words["Nodes"]),
     "cpu_ids_by_node": lambda words: words["CoreIDs"],
-    "tres": lambda words: slurm_value_parsers.resources(words.get("TRES", "")),
-    "partition": lambda words: slurm_value_parsers.text(words.get("PartitionName", "")),
-    "flags": lambda words: slurm_value_parsers.names(words.get("Flags", "")),
-    "start_time": lambda words: slurm_value_parsers.count(words["StartTime"]),
-    "end_time": lambda words: slurm_value_parsers.count(words["EndTime"]),
-    "users": lambda words: slurm_value_parsers.names(words["Users"]),
-    "groups": lambda words: slurm_value_parsers.names(words.get("Groups", "")),
-    "accounts": lambda words: slurm_value_parsers.names(words["Accounts"]),
-    "qos": lambda words: slurm_value_parsers.names(words.get("QOS", "")),
-    "allowed_partitions": lambda words: slurm_value_parsers.names(words.get("AllowedPartitions", "")),
-    "comment": lambda words: slurm_value_parsers.text(words.get("Comment", words.get("BurstBuffer", ""))),
+    "tres": lambda words: slurm_value_parsers.parse_resources(words.get("TRES", "")),
+    "partition": lambda words: slurm_value_parsers.parse_text(words.get("PartitionName", "")),
+    "flags": lambda words: slurm_value_parsers.parse_names(words.get("Flags", "")),
+    "start_time": lambda words: slurm_value_parsers.parse_count(words["StartTime"]),
+    "end_time": lambda words: slurm_value_parsers.parse_count(words["EndTime"]),
+    "users": lambda words: slurm_value_parsers.parse_names(words["Users"]),
+    "groups": lambda words: slurm_value_parsers.parse_names(words.get("Groups", "")),
+    "accounts": lambda words: slurm_value_parsers.parse_names(words["Accounts"]),
+    "qos": lambda words: slurm_value_parsers.parse_names(words.get("QOS", "")),
+    "allowed_partitions": lambda words: slurm_value_parsers.parse_names(words.get("AllowedPartitions", "")),
+    "comment": lambda words: slurm_value_parsers.parse_text(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 
 
-def reservations(printed: str) -> list[Record]:
+def parse_reservations(printed: str) -> list[Record]:
     """Return records of `RESERVATION_FIELDS`.
 
     The burst buffer's text replaces a missing comment.
@@ -239,12 +243,12 @@ def _reservation(text: str) -> Record:
     Lines of cores in its comment are ignored: they come later.
     """
     above = text.partition("\n   TRES=")[0]
-    words = {**RESERVATION.words_of(text), "CoreIDs": dict(_CORES.findall(above))}
-    return closed_reservation(_read_words(words, RESERVATION_FIELDS, _RESERVATION, RESERVATION))
+    words = {**RESERVATION.parse_fields(text), "CoreIDs": dict(_CORES.findall(above))}
+    return to_closed_reservation(_read_words(words, RESERVATION_FIELDS, _RESERVATION, RESERVATION))
 
 
 def _parameters(word: str) -> dict[str, Any]:
-    if slurm_value_parsers.text(word) is None:
+    if slurm_value_parsers.parse_text(word) is None:
         return {}
     pairs = [item.partition("=") for item in word.split(",")]
     return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
@@ -256,25 +260,27 @@ def _upper(word: str) -> list[str]:
 
 _CONFIG: dict[str, Callable[[Words], Any]] = {
     "accounting_storage_enforce": lambda words: _upper(words["AccountingStorageEnforce"]),
-    "accounting_storage_tres": lambda words: slurm_value_parsers.names(words["AccountingStorageTRES"]),
-    "accounting_storage_type": lambda words: slurm_value_parsers.text(words["AccountingStorageType"]),
-    "cluster_name": lambda words: slurm_value_parsers.text(words["ClusterName"]),
-    "gres_types": lambda words: slurm_value_parsers.names(words["GresTypes"]),
-    "job_defaults": lambda words: slurm_value_parsers.text(words.get("JobDefaults", "")),
-    "job_submit_plugins": lambda words: slurm_value_parsers.names(words["JobSubmitPlugins"]),
-    "min_job_age": lambda words: slurm_value_parsers.count(words["MinJobAge"].split()[0]),
-    "preempt_mode": lambda words: slurm_value_parsers.text(words["PreemptMode"]),
+    "accounting_storage_tres": lambda words: slurm_value_parsers.parse_names(words["AccountingStorageTRES"]),
+    "accounting_storage_type": lambda words: slurm_value_parsers.parse_text(words["AccountingStorageType"]),
+    "cluster_name": lambda words: slurm_value_parsers.parse_text(words["ClusterName"]),
+    "gres_types": lambda words: slurm_value_parsers.parse_names(words["GresTypes"]),
+    "job_defaults": lambda words: slurm_value_parsers.parse_text(words.get("JobDefaults", "")),
+    "job_submit_plugins": lambda words: slurm_value_parsers.parse_names(words["JobSubmitPlugins"]),
+    "min_job_age": lambda words: slurm_value_parsers.parse_count(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: slurm_value_parsers.parse_text(words["PreemptMode"]),
     "preempt_type": lambda words: _preempt_type(words["PreemptType"]),
-    "priority_site_factor_plugin": lambda words: slurm_value_parsers.text(words.get("PrioritySiteFactorPlugin", "")),
-    "priority_type": lambda words: slurm_value_parsers.text(words.get("PriorityType", "")),
+    "priority_site_factor_plugin": lambda words: slurm_value_parsers.parse_text(
+        words.get("PrioritySiteFactorPlugin", "")
+    ),
+    "priority_type": lambda words: slurm_value_parsers.parse_text(words.get("PriorityType", "")),
     "scheduler_parameters": lambda words: _parameters(words["SchedulerParameters"]),
-    "scheduler_type": lambda words: slurm_value_parsers.text(words["SchedulerType"]),
-    "select_type": lambda words: slurm_value_parsers.text(words["SelectType"]),
-    "select_type_parameters": lambda words: slurm_value_parsers.names(words["SelectTypeParameters"]),
+    "scheduler_type": lambda words: slurm_value_parsers.parse_text(words["SchedulerType"]),
+    "select_type": lambda words: slurm_value_parsers.parse_text(words["SelectType"]),
+    "select_type_parameters": lambda words: slurm_value_parsers.parse_names(words["SelectTypeParameters"]),
     "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
-    "topology_parameters": lambda words: slurm_value_parsers.names(words.get("TopologyParam", "")),
-    "topology_plugin": lambda words: slurm_value_parsers.text(words.get("TopologyPlugin", "")),
-    "version": lambda words: slurm_value_parsers.text(words["SLURM_VERSION"]),
+    "topology_parameters": lambda words: slurm_value_parsers.parse_names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: slurm_value_parsers.parse_text(words.get("TopologyPlugin", "")),
+    "version": lambda words: slurm_value_parsers.parse_text(words["SLURM_VERSION"]),
 }
 
 
@@ -283,10 +289,10 @@ def _preempt_type(word: str) -> str | None:
 
     Releases before 23.11 print "preempt/none".
     """
-    return None if word == "preempt/none" else slurm_value_parsers.text(word)
+    return None if word == "preempt/none" else slurm_value_parsers.parse_text(word)
 
 
-def config(printed: str) -> Record:
+def parse_config(printed: str) -> Record:
     """Return a record of `CONFIG_FIELDS`.
 
     Raise `AnswerNotUnderstood` if a field is unreadable.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from cpsched_bridge.adapters.shared import parallel_commands
 from cpsched_bridge.adapters.shared.parallel_commands import format_complaint
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 _UNREACHED = re.compile(
@@ -31,7 +31,7 @@ class SlurmPrograms(parallel_commands.ParallelCommands):
         typed: Mapping[str, str] | None = None,
         most_s: float = 0.0,
     ) -> None:
-        super().__init__(commands, deadline_s, environment(), interpret_exit, typed, most_s)
+        super().__init__(commands, deadline_s, build_environment(), interpret_exit, typed, most_s)
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:

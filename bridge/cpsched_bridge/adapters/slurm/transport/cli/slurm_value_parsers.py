@@ -30,40 +30,40 @@ _DEPENDENCY_STATE = re.compile(r"\(\w+\)$")
 _ON_JOBS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
 
 
-def text(word: str) -> str | None:
+def parse_text(word: str) -> str | None:
     """Return a user's text; None if empty."""
     return None if word in ("", "(null)") else word
 
 
-def number(word: str) -> int | None:
+def parse_number(word: str) -> int | None:
     """Return a number that may be 0."""
     return None if word in UNSET else int(word)
 
 
-def count(word: str) -> int | None:
+def parse_count(word: str) -> int | None:
     """Return a number; None for 0, which means not set."""
-    return number(word) or None
+    return parse_number(word) or None
 
 
-def count_or_infinite(word: str) -> int | str | None:
+def parse_count_or_infinite(word: str) -> int | str | None:
     """Return a 16-bit number; "UNLIMITED" for infinity; None for 0 and "*"."""
-    found = None if word == "*" else count(word)
+    found = None if word == "*" else parse_count(word)
     return UNLIMITED if found == INFINITE_16 else found
 
 
-def flag(word: str) -> bool:
+def parse_flag(word: str) -> bool:
     """Return "1", "0", "Yes" or "NO" as a bool."""
     if word.lower() in ("yes", "no"):
         return word.lower() == "yes"
-    return bool(number(word))
+    return bool(parse_number(word))
 
 
-def names(word: str) -> list[str]:
+def parse_names(word: str) -> list[str]:
     """Return a list that commas separate."""
-    return [] if text(word) is None else word.split(",")
+    return [] if parse_text(word) is None else word.split(",")
 
 
-def minutes(word: str) -> int | None:
+def parse_minutes(word: str) -> int | None:
     """Return "1-02:30:00" or "30:00" (30 minutes) as minutes; None if unlimited."""
     if word in UNSET or word == UNLIMITED:
         return None
@@ -73,7 +73,7 @@ def minutes(word: str) -> int | None:
     return (int(found[1] or 0) * 24 + int(found[2] or 0)) * 60 + int(found[3])
 
 
-def mib(word: str) -> int | None:
+def parse_mib(word: str) -> int | None:
     """Return "4000M", "4G" or "0" as MiB; None for 0 or if not requested."""
     found = _AMOUNT.fullmatch(word)
     if found is None:
@@ -86,13 +86,13 @@ def mib(word: str) -> int | None:
     return int(amount) or None
 
 
-def resources(word: str) -> dict[str, int] | None:
+def parse_resources(word: str) -> dict[str, int] | None:
     """Return "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB.
 
     Words that are no resource of `slurm_records` are skipped. Generic resources may have any spelling that
     `gres_counts` reads.
     """
-    if text(word) is None or word == "N/A":
+    if parse_text(word) is None or word == "N/A":
         return None
     found: dict[str, int] = {}
     for item in filter(None, word.split(",")):
@@ -115,7 +115,7 @@ def _whole(amount: str, units: Mapping[str, float]) -> int:
     return round(float(found[1]) * units[found[2]]) if found[2] or "." in found[1] else int(found[1])
 
 
-def gres(word: str) -> dict[str, int]:
+def parse_gres_counts(word: str) -> dict[str, int]:
     """Return "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2" by name and type.
 
     Names of resources that jobs share end with `NO_CONSUME`.
@@ -127,12 +127,12 @@ def gres(word: str) -> dict[str, int]:
     return found
 
 
-def dependencies(word: str) -> dict[str, Any] | None:
+def parse_dependencies(word: str) -> dict[str, Any] | None:
     """Return dependencies by kind, as `translation.job_dependencies` reads them.
 
     Raise ValueError for an unknown kind.
     """
-    if text(word) is None:
+    if parse_text(word) is None:
         return None
     kinds: dict[str, list[int | str]] = {kind: [] for kind in _ON_JOBS}
     any_will_do, single = "?" in word, False

@@ -49,17 +49,17 @@ MOST_NAMED = 2000
 """Maximum number of jobs that one squeue queries by number: it compares each job with all of them."""
 
 
-def word() -> str:
+def make_random_word() -> str:
     """Return a new random word with 64 random bits."""
     return f"~{secrets.token_urlsafe(8)}"
 
 
-def fields_for(version: tuple[int, int]) -> tuple[str, ...]:
+def select_fields(version: tuple[int, int]) -> tuple[str, ...]:
     """Return the fields of a job that a release's squeue has."""
     return (*ALL, *SINCE_26_05) if version >= (26, 5) else ALL
 
 
-def command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> list[str]:
+def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> list[str]:
     """Return the squeue command for these fields; `end` ends each field.
 
     It shows all jobs, or those with these numbers.
@@ -108,7 +108,7 @@ class SqueueRecordParser:
         return found
 
 
-def by_number(found: Sequence[Row]) -> dict[int, Row]:
+def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
     """Return the jobs by Slurm's own number.
 
     Raise `AnswerNotUnderstood` for a missing or repeated number.
@@ -122,7 +122,7 @@ def by_number(found: Sequence[Row]) -> dict[int, Row]:
     return numbered
 
 
-def stayed(before: Row | None, now: Row) -> bool:
+def is_unchanged(before: Row | None, now: Row) -> bool:
     """Return whether a job is unchanged, except for `PASSING` while it waits."""
     if before is now or before is None:
         return before is now
@@ -131,13 +131,13 @@ def stayed(before: Row | None, now: Row) -> bool:
     return all(before.get(name) == value for name, value in now.items() if name not in PASSING)
 
 
-def chunks(numbers: Collection[int]) -> list[list[int]]:
+def split_into_chunks(numbers: Collection[int]) -> list[list[int]]:
     """Return the numbers of jobs in parts that one squeue accepts."""
     ordered = sorted(numbers)
     return [ordered[at : at + MOST_NAMED] for at in range(0, len(ordered), MOST_NAMED)]
 
 
-def arrays_in(found: Mapping[int, Row]) -> bool:
+def has_array_records(found: Mapping[int, Row]) -> bool:
     """Return whether there are common records of waiting tasks.
 
     They may hide other records.
@@ -145,6 +145,6 @@ def arrays_in(found: Mapping[int, Row]) -> bool:
     return any("_[" in row["JobArrayID"] for row in found.values())
 
 
-def arrays_wait(found: Mapping[int, Row]) -> bool:
-    """Return whether a common record of `arrays_in` waits: ended ones hide no tasks."""
+def has_pending_arrays(found: Mapping[int, Row]) -> bool:
+    """Return whether a common record of `has_array_records` waits: ended ones hide no tasks."""
     return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())

@@ -29,12 +29,12 @@ class AdaptiveIdleTimeout:
         self.silence_s = self.least_s
 
     @property
-    def most_s(self) -> float:
+    def limit_s(self) -> float:
         """Return the time limit of a program that keeps printing a long answer."""
         return MOST_TIMES * self.silence_s
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def track_reading(self) -> Iterator[None]:
         """Run one reading, and adapt the limit to its result."""
         try:
             yield

@@ -17,7 +17,7 @@ Common = dict[int, tuple[int, tuple[range, ...]]]
 """By array, the number of its common record, and the indices of the tasks that wait in it."""
 
 
-def numbers(
+def find_record_numbers(
     wanted: Sequence[int],
     look: Callable[[Collection[int]], Iterable[Record]],
     scontrol: Callable[[Sequence[str]], object],
@@ -35,7 +35,9 @@ def numbers(
     among = {slurm_job_ids.split_task_id(job_id)[0] for job_id in wanted if job_id not in known}
     own, common = array_records(look(among))
     if separate:
-        commands = splits([job_id for job_id in wanted if job_id not in known and job_id not in own], common)
+        commands = make_split_commands(
+            [job_id for job_id in wanted if job_id not in known and job_id not in own], common
+        )
         if commands:
             scontrol(commands)
             own, common = array_records(look(among))
@@ -64,11 +66,11 @@ def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
                     common[array] = (job["id"], waiting)
                 else:
                     task = next(chain(*waiting), job["array_task_id"] or 0)
-                    own[slurm_job_ids.task_id(array, task)] = job["id"]
+                    own[slurm_job_ids.make_task_id(array, task)] = job["id"]
     return own, common
 
 
-def words(job: Record) -> str:
+def format_job_selector(job: Record) -> str:
     """Return the words by which scontrol addresses this record of a job and no other.
 
     The bare number of an array would include tasks that have their own records. Raise `ValueError` if the tasks of the
@@ -89,7 +91,7 @@ def _span(tasks: range) -> str:
     return f"{tasks[0]}-{tasks[-1]}" + (f":{tasks.step}" if tasks.step > 1 else "")
 
 
-def splits(tasks: list[int], common: Common) -> list[str]:
+def make_split_commands(tasks: list[int], common: Common) -> list[str]:
     """Return commands that give every wanted task its own record.
 
     They hold the tasks, which are held already. A command for all waiting tasks of an array would not split their

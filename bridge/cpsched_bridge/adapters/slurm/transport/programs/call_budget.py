@@ -51,12 +51,12 @@ class SlurmRpcRateLimit:
     period_s: int
 
     @property
-    def per_s(self) -> float:
+    def calls_per_s(self) -> float:
         """Return the calls per second that are always accepted."""
         return self.refill / self.period_s
 
 
-def rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
+def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
     """Return the limit in the output of `scontrol show config`.
 
     None without a limit, or if this user is exempt.
@@ -74,19 +74,19 @@ def rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
     )
 
 
-def told_of(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
+def rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
     """Return the limit for the doctor."""
-    return None if limit is None else {"bucket": limit.bucket, "per_s": limit.per_s}
+    return None if limit is None else {"bucket": limit.bucket, "per_s": limit.calls_per_s}
 
 
-def calls_of(command: Sequence[str]) -> int:
+def count_calls(command: Sequence[str]) -> int:
     """Return how many calls a program with these words makes."""
     if command[0] in NO_CALLS or command[-1] == "--version":
         return 0
     return CALLS.get((command[0],)) or CALLS.get(tuple(command[-2:]), 1)
 
 
-def calls_of_change(words: str) -> int:
+def count_update_calls(words: str) -> int:
     """Return how many calls scontrol makes for one command that it reads.
 
     A list of jobs needs one for each job, a node list needs more.
@@ -102,7 +102,8 @@ class SlurmRpcTokenBucket:
     """Track the tokens that are left, at most `search_limit.bucket`.
 
     Without a limit this class neither counts nor waits. Other programs of the same user take tokens as well. So the
-    count starts at 0, and `took` corrects it. Calls that do not wait may make it negative: later calls then wait
+    count starts at 0, and `record_duration` corrects it. Calls that do not wait may make it negative: later calls then
+    wait
     longer.
     """
 
@@ -112,13 +113,13 @@ class SlurmRpcTokenBucket:
     _tokens: float = field(default=0.0, init=False)
     _at_s: float = field(default=0.0, init=False)
 
-    def use(self, limit: SlurmRpcRateLimit | None) -> None:
+    def set_limit(self, limit: SlurmRpcRateLimit | None) -> None:
         """Apply this limit from now on."""
         if limit != self.limit:
             self.limit, self._at_s, self._tokens = limit, self.clock(), 0.0
 
     @property
-    def slack_s(self) -> float:
+    def deadline_extension_s(self) -> float:
         """Return the addition to the deadline of a program."""
         return 0.0 if self.limit is None else SLEEP_S
 
@@ -128,15 +129,15 @@ class SlurmRpcTokenBucket:
             self._refill(self.limit)
             self._tokens -= calls
 
-    def begin(self, command: Sequence[str]) -> float:
+    def begin_background_call(self, command: Sequence[str]) -> float:
         """Count the calls of a program that starts beside the cycle.
 
         Return its additional time.
         """
-        self.spend(calls_of(command))
-        return self.slack_s
+        self.spend(count_calls(command))
+        return self.deadline_extension_s
 
-    def took(self, seconds: float) -> None:
+    def record_duration(self, seconds: float) -> None:
         """Correct the count by the duration of a call.
 
         A call that took a program's first sleep found no token.
@@ -153,9 +154,9 @@ class SlurmRpcTokenBucket:
         if self.limit is None:
             return 0.0
         self._refill(self.limit)
-        return max(0.0, (min(calls, self.limit.bucket) - self._tokens) / self.limit.per_s)
+        return max(0.0, (min(calls, self.limit.bucket) - self._tokens) / self.limit.calls_per_s)
 
-    def wait_for(self, calls: int, most_s: float) -> float | None:
+    def acquire_tokens(self, calls: int, most_s: float) -> float | None:
         """Wait for the tokens of these calls, and take them.
 
         Return the seconds waited. If that would exceed `most_s`, return None and take none.
@@ -178,5 +179,5 @@ class SlurmRpcTokenBucket:
 
     def _refill(self, limit: SlurmRpcRateLimit) -> None:
         now_s = self.clock()
-        self._tokens = min(limit.bucket, self._tokens + (now_s - self._at_s) * limit.per_s)
+        self._tokens = min(limit.bucket, self._tokens + (now_s - self._at_s) * limit.calls_per_s)
         self._at_s = now_s

@@ -46,7 +46,7 @@ class ControllerCallError(Exception):
         self.code: OutcomeCode = code
 
 
-def not_sent(why: str) -> ControllerCallError:
+def make_not_sent_error(why: str) -> ControllerCallError:
     """Return the error for a command that was not sent, through no fault of its job."""
     return ControllerCallError(f"not sent: {why}", lost=False, code="not_sent")
 
@@ -73,7 +73,7 @@ def require_unpin_settings(words: str) -> None:
 
 def require_pending(job: Record) -> None:
     """Raise `JobCommandRefused` unless the job is pending."""
-    state = readable_value(job, "state")
+    state = get_readable_value(job, "state")
     if state != slurm_states.PENDING:
         raise JobCommandRefused(f"is {state}")
 
@@ -84,12 +84,12 @@ def require_ours(job: Record, guarded: bool) -> None:
     `guarded`: the submit plugin marks holds.
     """
     require_pending(job)
-    hold = slurm_states.hold_by(
-        readable_value(job, "priority"),
-        readable_value(job, "state_reason"),
-        readable_value(job, "admin_comment"),
-        readable_value(job, "comment"),
-        readable_value(job, "requeue_count"),
+    hold = slurm_states.classify_hold(
+        get_readable_value(job, "priority"),
+        get_readable_value(job, "state_reason"),
+        get_readable_value(job, "admin_comment"),
+        get_readable_value(job, "comment"),
+        get_readable_value(job, "requeue_count"),
         guarded,
     )
     if hold is Hold.USER:
@@ -99,32 +99,32 @@ def require_ours(job: Record, guarded: bool) -> None:
 def require_held(job: Record, guarded: bool) -> None:
     """Raise `JobCommandRefused` unless the job passes `require_ours` and is held."""
     require_ours(job, guarded)
-    if is_free(job):
-        raise JobCommandRefused(f"is not held (priority {readable_value(job, 'priority')})")
+    if is_unheld(job):
+        raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
 
 
-def is_free(job: Record) -> bool:
+def is_unheld(job: Record) -> bool:
     """Return whether the job is not held."""
-    return bool(readable_value(job, "priority") != 0)
+    return bool(get_readable_value(job, "priority") != 0)
 
 
 def may_be_released(job: Record) -> bool:
     """Return whether the bridge may lift the job's hold."""
-    return not is_free(job) and readable_value(job, "state_reason") not in slurm_states.LASTING_HOLDS
+    return not is_unheld(job) and get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLDS
 
 
-def by_administrator(job: Record, guarded: bool) -> bool:
+def is_held_by_administrator(job: Record, guarded: bool) -> bool:
     """Return whether someone other than the bridge holds an unpinned job.
 
     A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
     marks every hold of the bridge. Without it the holder is unknown.
     """
-    if not guarded or readable_value(job, "admin_comment") == slurm_states.WAIT:
+    if not guarded or get_readable_value(job, "admin_comment") == slurm_states.WAIT:
         return False
-    return slurm_states.WAIT not in (readable_value(job, "comment") or "").split(" ")
+    return slurm_states.WAIT not in (get_readable_value(job, "comment") or "").split(" ")
 
 
-def readable_value(job: Record, name: str) -> Any:
+def get_readable_value(job: Record, name: str) -> Any:
     """Return one value, or raise `JobCommandRefused` if it could not be read."""
     if name in (job.get("unreadable") or ()):
         raise JobCommandRefused(f"its {name} cannot be read")

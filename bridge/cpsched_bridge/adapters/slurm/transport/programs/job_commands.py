@@ -30,18 +30,18 @@ class SlurmJobControl(Protocol):
     alone_below: int
     """Smaller batches are read job by job, others `LOOKED_AT_TOGETHER` jobs at a time."""
 
-    def guarded(self) -> bool:
+    def has_submit_plugin(self) -> bool:
         """Return whether the submit plugin is loaded."""
         ...
 
-    def look(self, numbers: Collection[int]) -> Sequence[Record]:
+    def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
         """Return new records of the jobs and arrays with these numbers.
 
         See `command_rules.LOOKED_AT`. Others may be included. Jobs that the controller has forgotten are missing.
         """
         ...
 
-    def one(self, number: int) -> Record:
+    def read_job(self, number: int) -> Record:
         """Return a new record of one job.
 
         Raise `ControllerCallError` or `JobCommandRefused` if the controller has forgotten it.
@@ -60,7 +60,7 @@ class SlurmJobControl(Protocol):
         """Release held jobs, and return each result."""
         ...
 
-    def scontrol(self, commands: Sequence[str]) -> Sequence[str]:
+    def run_scontrol(self, commands: Sequence[str]) -> Sequence[str]:
         """Return scontrol's error for each command; empty for success."""
         ...
 
@@ -92,12 +92,12 @@ class SlurmJobCommands:
     def _hold(self, job: Record, order: Record) -> None:
         command_rules.require_unpin_settings(order["clear"])
         command_rules.require_ours(job, self._guarded)
-        if command_rules.is_free(job):
+        if command_rules.is_unheld(job):
             self._hands.hold(job)
-        elif not order["clear"] and command_rules.by_administrator(job, self._guarded):
+        elif not order["clear"] and command_rules.is_held_by_administrator(job, self._guarded):
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
-    def hand_back(self, orders: Sequence[Record]) -> list[CommandReply]:
+    def release(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins, then release: a pinned job would wait for nodes that may be taken."""
         numbers = self._numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
@@ -141,7 +141,7 @@ class SlurmJobCommands:
         """Hold the job while its pin is cleared, so that it does not start in between."""
         command_rules.require_unpin_settings(order["clear"])
         command_rules.require_ours(job, self._guarded)
-        if order["clear"] and command_rules.is_free(job):
+        if order["clear"] and command_rules.is_unheld(job):
             self._hands.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
@@ -152,7 +152,7 @@ class SlurmJobCommands:
     def _held_by_anybody(self, job: Record, order: Record) -> None:
         command_rules.require_unpin_settings(order["clear"])
         command_rules.require_pending(job)
-        if command_rules.is_free(job):
+        if command_rules.is_unheld(job):
             raise JobCommandRefused("is not held")
 
     def _each(
@@ -169,7 +169,7 @@ class SlurmJobCommands:
             if together and at % at_once == 0:
                 part = {numbers[each["job"]] for each in orders[at : at + at_once] if each["job"] in numbers}
                 try:
-                    looked = {job["id"]: job for job in self._hands.look(part)} if part else {}
+                    looked = {job["id"]: job for job in self._hands.read_jobs(part)} if part else {}
                 except ControllerCallError as error:
                     if not outcomes:
                         raise
@@ -183,7 +183,7 @@ class SlurmJobCommands:
         if number is None:
             return CommandReply("refused", "the controller does not know this job")
         try:
-            job = looked.get(number) or self._hands.one(number)
+            job = looked.get(number) or self._hands.read_job(number)
             act(job, order)
         except JobCommandRefused as error:
             return CommandReply("refused", str(error), error.code)
@@ -207,15 +207,17 @@ class SlurmJobCommands:
         if not wanted:
             return outcomes
         try:
-            looked = self._hands.look({numbers[orders[at]["job"]] for at in wanted})
+            looked = self._hands.read_jobs({numbers[orders[at]["job"]] for at in wanted})
         except ControllerCallError as error:
             for at in wanted:
                 outcomes[at] = CommandReply("unknown", f"held, but its pin is not cleared: {error}")
             return outcomes
         held = {job["id"] for job in looked if job["state"] == slurm_states.PENDING and job["priority"] == 0}
         ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
-        commands = [f"update JobId={slurm_job_ids.label(orders[at]['job'])} {orders[at]['clear']}" for at in ready]
-        complaints = dict(zip(ready, self._hands.scontrol(commands), strict=True))
+        commands = [
+            f"update JobId={slurm_job_ids.format_job_id(orders[at]['job'])} {orders[at]['clear']}" for at in ready
+        ]
+        complaints = dict(zip(ready, self._hands.run_scontrol(commands), strict=True))
         for at in wanted:
             if at not in complaints:
                 outcomes[at] = CommandReply("refused", "is not pending and held any more")
@@ -224,6 +226,8 @@ class SlurmJobCommands:
         return outcomes
 
     def _numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
-        self._guarded = self._hands.guarded()
+        self._guarded = self._hands.has_submit_plugin()
         wanted = [order["job"] for order in orders]
-        return array_records.numbers(wanted, self._hands.look, self._hands.scontrol, separate=separate)
+        return array_records.find_record_numbers(
+            wanted, self._hands.read_jobs, self._hands.run_scontrol, separate=separate
+        )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from cpsched.parsing.gres import parse_gres
 from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states, task_ranges
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read_output
 
 SHOW = ["scontrol", "--details", "show", "job"]
 ONE_BY_ONE = 5
@@ -36,28 +36,28 @@ class JobLayoutReader:
     `show` runs a command and returns its output, None if it fails.
     """
 
-    def __init__(self, show: Callable[[list[str]], str | None] = output_of) -> None:
+    def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
         self._show = show
         self._known: dict[int, tuple[object, Layout | None]] = {}
 
-    def of(self, jobs: Iterable[Record]) -> dict[int, Layout]:
+    def read(self, jobs: Iterable[Record]) -> dict[int, Layout]:
         """Return the readable layouts of those of `jobs` on several nodes, by number."""
         placed = {job["id"]: [job[name] for name in KEY] for job in jobs if job["state"] in slurm_states.OCCUPYING}
         keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
         missing = keys.keys() - self._known.keys()
         if len(missing) > ONE_BY_ONE and (shown := self._show(SHOW)) is not None:
-            found = layouts_in(shown, {number: keys[number][0] for number in missing})
+            found = parse_layouts(shown, {number: keys[number][0] for number in missing})
             self._known |= {number: (keys[number], layout) for number, layout in found.items()}
         for number in sorted(keys.keys() - self._known.keys())[:ONE_BY_ONE]:
             shown = self._show([*SHOW, str(number)])
             if shown is None:
                 break
-            self._known[number] = (keys[number], layouts_in(shown, {number: keys[number][0]}).get(number))
+            self._known[number] = (keys[number], parse_layouts(shown, {number: keys[number][0]}).get(number))
         return {number: layout for number, (_, layout) in self._known.items() if layout is not None}
 
 
-def layouts_in(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
+def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
     """Return the unambiguous layouts in scontrol's output, by job number.
 
     `nodes` is the number of nodes of each job.

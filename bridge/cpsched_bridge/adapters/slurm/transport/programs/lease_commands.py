@@ -37,7 +37,7 @@ class LeaseReservationCommands:
     scontrol: Callable[[Sequence[str]], Sequence[str]]
     """Runs commands, and returns scontrol's error for each."""
 
-    def claim(self, words: str, instead_of: str | None) -> bool:
+    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
         """Write the words into the reservation if it has those of `instead_of`."""
         if self.words() != instead_of:
             return False
@@ -52,7 +52,7 @@ class LeaseReservationCommands:
             return False  # another bridge was faster
         return True
 
-    def disclaim(self, words: str) -> None:
+    def release_lease(self, words: str) -> None:
         """Delete the reservation if it has these words."""
         if self.words() == words:
             self._run(f"delete ReservationName={NAME}")

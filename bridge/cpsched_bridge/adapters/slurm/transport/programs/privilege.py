@@ -7,19 +7,19 @@ must not delay the controller's answers.
 from __future__ import annotations
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read_output
 
 
-def privilege_of(user: str) -> Record:
+def query_privilege(user: str) -> Record:
     """Return the user's AdminLevel, and whether the accounting database answers.
 
     The level is None if neither it nor the controller answers. The controller keeps the levels in memory, so it can
     answer while the database is down.
     """
-    told = output_of(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
+    told = read_output(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
     if told is not None:
         words = told.split()
         return {"admin_level": words[0] if words else "", "accounting_answers": True}
-    kept = output_of(["scontrol", "show", "assoc_mgr", f"users={user}", "flags=users"]) or ""
+    kept = read_output(["scontrol", "show", "assoc_mgr", f"users={user}", "flags=users"]) or ""
     levels = [word.partition("=")[2] for word in kept.split() if word.startswith("AdminLevel=")]
     return {"admin_level": levels[0] if levels else None, "accounting_answers": False}

@@ -7,29 +7,29 @@ from collections.abc import Sequence
 
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
 
 SCONTROL_S = 20.0
-"""Time limit of one call to `scontrol`, for all of its commands together."""
+"""Time limit of one call to `run_scontrol`, for all of its commands together."""
 QUERY_TIMEOUT_S = 2.5
 """Time limit of a query."""
 
 
-def scontrol(commands: Sequence[str]) -> list[str]:
+def run_scontrol(commands: Sequence[str]) -> list[str]:
     """Run `commands` in one scontrol, and return each error; empty for success."""
     with ScontrolSession(SCONTROL_S) as dialogue:
-        return [complaint(dialogue, command) for command in commands]
+        return [send_and_read_complaint(dialogue, command) for command in commands]
 
 
-def complaint(dialogue: ScontrolSession, command: str) -> str:
+def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
     """Return scontrol's error for a command, or why none came; empty for success."""
     try:
-        return dialogue.tell(command)
+        return dialogue.send_command(command)
     except (ControllerCallError, JobCommandRefused) as error:
         return str(error)
 
 
-def unreachable(words: str) -> bool:
+def is_unreachable_error(words: str) -> bool:
     """Return whether the error leaves open if the command took effect.
 
     Only the state of the job then shows that.
@@ -38,7 +38,7 @@ def unreachable(words: str) -> bool:
     return any(word in words for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
 
 
-def output_of(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
+def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
     """Return what a command prints; None if it fails or exceeds the time limit."""
     try:
         run = subprocess.run(
@@ -48,7 +48,7 @@ def output_of(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | N
             errors="backslashreplace",
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
-            env=environment(),
+            env=build_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

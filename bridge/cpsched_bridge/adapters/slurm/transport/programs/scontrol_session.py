@@ -17,13 +17,13 @@ import subprocess
 import time
 from types import TracebackType
 
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, calls_of_change
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, count_update_calls
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
     ControllerCallError,
     JobCommandRefused,
-    not_sent,
+    make_not_sent_error,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import environment
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
 from cpsched_bridge.child_processes import kill_with_parent
 
 MAX_OUTPUT = 1 << 20
@@ -59,7 +59,7 @@ class ScontrolSession:
         wait_s: float = 0.0,
     ) -> None:
         self._budget, self._wait_s = budget or SlurmRpcTokenBucket(), wait_s
-        self._within_s = within_s + self._budget.slack_s
+        self._within_s = within_s + self._budget.deadline_extension_s
         self._most_s = max(most_s, self._within_s)
         self._end_s = time.monotonic() + self._most_s
         self._until_s = 0.0
@@ -76,7 +76,7 @@ class ScontrolSession:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def tell(self, command: str) -> str:
+    def send_command(self, command: str) -> str:
         """Send the command, and return scontrol's error; empty for success.
 
         Raise `JobCommandRefused` for words that may not be sent, and `ControllerCallError` without an answer. Then the
@@ -88,10 +88,10 @@ class ScontrolSession:
         if not self._over and time.monotonic() >= self._end_s:
             self._over = f"{self._program} has taken {self._most_s:g} s"
         if self._over:
-            raise not_sent(self._over)
-        waited_s = self._budget.wait_for(calls_of_change(command), self._wait_s)
+            raise make_not_sent_error(self._over)
+        waited_s = self._budget.acquire_tokens(count_update_calls(command), self._wait_s)
         if waited_s is None:
-            raise not_sent("slurmctld accepts no more calls now (rl_enable)")
+            raise make_not_sent_error("slurmctld accepts no more calls now (rl_enable)")
         self._wait_s -= waited_s
         self._end_s += waited_s
         self._until_s = min(self._end_s, time.monotonic() + self._within_s)
@@ -105,7 +105,7 @@ class ScontrolSession:
             self._over = str(lost)
             self.close()
             raise ControllerCallError(self._over, lost=True) from lost
-        self._budget.took(time.monotonic() - began_s)
+        self._budget.record_duration(time.monotonic() - began_s)
         return _in_one_line(said)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class ScontrolSession:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=environment(),
+                env=build_environment(),
                 preexec_fn=kill_with_parent,
             )
         except OSError as error:

@@ -23,7 +23,7 @@ FIXED = {
 _DROPPED = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 
 
-def environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without settings of Slurm's programs.
 
     Such settings select another cluster, change the output, or belong to a surrounding job.

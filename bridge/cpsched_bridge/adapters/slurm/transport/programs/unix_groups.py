@@ -26,12 +26,12 @@ class UnixGroupLookup:
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
     """By user, the time of the query, and the ids of the user's groups; None for an unknown user."""
 
-    def outside(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
+    def find_missing_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
         """Return by user those of `groups` that the user is known not to belong to.
 
         Unknown users and groups are left out.
         """
-        known = {name: group_id for name in groups if (group_id := id_of(name)) is not None}
+        known = {name: group_id for name in groups if (group_id := get_group_id(name)) is not None}
         until_s = self.clock() + BUDGET_S
         wanted = set(users)
         for user in self._ids.keys() - wanted:
@@ -50,12 +50,12 @@ class UnixGroupLookup:
             return theirs
         if now_s >= until_s:
             return None
-        theirs = groups_of(user)
+        theirs = get_group_ids(user)
         self._ids[user] = (now_s, theirs)
         return theirs
 
 
-def id_of(group: str) -> int | None:
+def get_group_id(group: str) -> int | None:
     """Return the id of a group; None if the host does not have it."""
     try:
         return grp.getgrnam(group).gr_gid
@@ -63,7 +63,7 @@ def id_of(group: str) -> int | None:
         return None
 
 
-def groups_of(user: str) -> frozenset[int] | None:
+def get_group_ids(user: str) -> frozenset[int] | None:
     """Return the ids of a user's groups; None if the host does not have the user."""
     try:
         return frozenset(os.getgrouplist(user, pwd.getpwnam(user).pw_gid))

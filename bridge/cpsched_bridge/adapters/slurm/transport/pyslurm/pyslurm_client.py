@@ -65,16 +65,16 @@ class PyslurmClient:
         Raise `BackendError` on failure, or without an answer within `deadline_s` seconds. Raise `BackendStarting`, and
         send nothing, if the child is still starting.
         """
-        self.ask(name, deadline_s, **arguments)
-        return self.answer()
+        self.send_call(name, deadline_s, **arguments)
+        return self.receive_answer()
 
-    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+    def send_call(self, name: str, deadline_s: float, **arguments: Any) -> None:
         """Send a call without waiting for its result.
 
-        `answer` returns the result within `deadline_s` seconds.
+        `receive_answer` returns the result within `deadline_s` seconds.
         """
-        if not self.begun(BEGINNING_S):
-            raise BackendStarting(f"{name}: not asked yet: {self.waits_for()}")
+        if not self.wait_until_ready(BEGINNING_S):
+            raise BackendStarting(f"{name}: not asked yet: {self.not_ready_reason()}")
         self._asked = name
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
         with self._ending():
@@ -83,16 +83,16 @@ class PyslurmClient:
             self._child.channel.settimeout(deadline_s)
             wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Describe what the child must do before its first call; None if ready.
 
-        Raise as `begun` does.
+        Raise as `wait_until_ready` does.
         """
-        if self.begun(0.0):
+        if self.wait_until_ready(0.0):
             return None
         return f"the pyslurm process imports pyslurm, for {time.monotonic() - self._started_s:.0f} s now"
 
-    def begun(self, wait_s: float) -> bool:
+    def wait_until_ready(self, wait_s: float) -> bool:
         """Return whether the child is ready within `wait_s` seconds; start one if needed.
 
         Raise `BackendStartFailed` if it cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
@@ -111,10 +111,10 @@ class PyslurmClient:
             raise BackendStartFailed(f"the pyslurm process has not imported pyslurm in {STALL_TIMEOUT_S:g} s: killed")
         return self._has_begun
 
-    def answered(self, wait_s: float) -> bool:
+    def wait_for_answer(self, wait_s: float) -> bool:
         """Return whether the last call has a result within `wait_s` seconds.
 
-        If so, `answer` returns it at once.
+        If so, `receive_answer` returns it at once.
         """
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
@@ -123,7 +123,7 @@ class PyslurmClient:
         self._until_s = max(self._until_s, time.monotonic() + READING_S)
         return True
 
-    def answer(self) -> Any:
+    def receive_answer(self) -> Any:
         """Return the result of the last call, by its deadline; raise as `call` does."""
         with self._ending():
             if self._child is None:
@@ -153,7 +153,7 @@ class PyslurmClient:
 
     def _running(self) -> socket.socket:
         """Return a channel to a live child; start one if needed."""
-        if self._child is not None and not self._child.alive():
+        if self._child is not None and not self._child.is_alive():
             self.close()
         if self._child is None:
             try:

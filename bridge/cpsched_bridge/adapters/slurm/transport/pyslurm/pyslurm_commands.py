@@ -24,8 +24,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_commands import (
     SlurmJobControl,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseReservationCommands
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scontrol, unreachable
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import looked_at, value_of
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error, run_scontrol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import to_lookup_record, value_of
 
 RELEASE = 0xFFFFFFFF
 """A priority of INFINITE releases a held job: Slurm then computes its priority."""
@@ -42,21 +42,21 @@ class PyslurmJobControl(SlurmJobControl):
         """By job of an order, why its number of nodes was rejected."""
 
     @override
-    def guarded(self) -> bool:
+    def has_submit_plugin(self) -> bool:
         with self._calling():
             return has_plugin(self._pyslurm.slurmctld.Config.load().job_submit_plugins)
 
     @override
-    def look(self, numbers: Collection[int]) -> list[Record]:
+    def read_jobs(self, numbers: Collection[int]) -> list[Record]:
         """Read all jobs, and return records of the requested ones."""
         with self._calling():
             loaded = self._pyslurm.Jobs.load().values()
-        return [looked_at(job) for job in loaded if job.id in numbers or job.array_id in numbers]
+        return [to_lookup_record(job) for job in loaded if job.id in numbers or job.array_id in numbers]
 
     @override
-    def one(self, number: int) -> Record:
+    def read_job(self, number: int) -> Record:
         with self._calling():
-            return looked_at(self._pyslurm.Job.load(number))
+            return to_lookup_record(self._pyslurm.Job.load(number))
 
     @override
     def start(self, job: Record, order: Record) -> None:
@@ -86,8 +86,8 @@ class PyslurmJobControl(SlurmJobControl):
         return answers
 
     @override
-    def scontrol(self, commands: Sequence[str]) -> list[str]:
-        return scontrol(commands)
+    def run_scontrol(self, commands: Sequence[str]) -> list[str]:
+        return run_scontrol(commands)
 
     def _modify(self, job: Record, **changes: Any) -> None:
         with self._calling():
@@ -98,7 +98,7 @@ class PyslurmJobControl(SlurmJobControl):
         try:
             yield
         except self._pyslurm.RPCError as error:
-            raise ControllerCallError(str(error), lost=unreachable(str(error))) from error
+            raise ControllerCallError(str(error), lost=is_unreachable_error(str(error))) from error
 
 
 class PyslurmCommands(SlurmJobCommands):
@@ -118,14 +118,17 @@ class PyslurmCommands(SlurmJobCommands):
         counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._each(lambda job, _: command_rules.require_held(job, self._guarded), counted, numbers)
         held = [order for order, each in zip(counted, outcomes, strict=True) if each.result == "done"]
-        said = scontrol(
-            [f"update JobId={slurm_job_ids.label(order['job'])} NumNodes={order['num_nodes']}" for order in held]
+        said = run_scontrol(
+            [
+                f"update JobId={slurm_job_ids.format_job_id(order['job'])} NumNodes={order['num_nodes']}"
+                for order in held
+            ]
         )
         self._own.complaints = {order["job"]: words for order, words in zip(held, said, strict=True) if words}
         return self._each(self._start, orders, numbers)
 
 
-def claiming(pyslurm: Any) -> LeaseReservationCommands:
+def make_lease_commands(pyslurm: Any) -> LeaseReservationCommands:
     """Return the commands for the lease reservation, as pyslurm reads it."""
 
     def words() -> str | None:
@@ -135,4 +138,4 @@ def claiming(pyslurm: Any) -> LeaseReservationCommands:
     def node() -> str:
         return str(min(node.name for node in pyslurm.Nodes.load().values()))
 
-    return LeaseReservationCommands(words, node, scontrol)
+    return LeaseReservationCommands(words, node, run_scontrol)

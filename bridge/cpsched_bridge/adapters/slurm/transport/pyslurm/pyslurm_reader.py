@@ -21,12 +21,12 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs import topology
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import rate_limit, told_of
+from cpsched_bridge.adapters.slurm.transport.programs.call_budget import parse_rate_limit, rate_limit_facts
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import JobLayoutReader
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import output_of
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read_output
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, job_table, records, table
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, from_table, job_table, to_table
 
 _STATE = JOB_FIELDS.index("state")
 _CONFIGURATION = ["scontrol", "show", "config"]
@@ -45,11 +45,11 @@ class PyslurmReader:
 
     def hello(self) -> Record:
         """Return the process, its user, and the controller's configuration."""
-        return self._hello(output_of(_CONFIGURATION) or "")
+        return self._hello(read_output(_CONFIGURATION) or "")
 
     def _hello(self, printed: str) -> Record:
         """Return the facts of `hello`; `printed` is the output of `scontrol show config`."""
-        config = records(table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
+        config = from_table(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
         defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for them
         return {
             "pid": os.getpid(),
@@ -66,13 +66,13 @@ class PyslurmReader:
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
-        printed = output_of(_CONFIGURATION) or ""
+        printed = read_output(_CONFIGURATION) or ""
         return {
             **self._hello(printed),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
-            "clients": version_of(["scontrol", "--version"]),
-            "rate_limit": told_of(rate_limit(printed, os.getuid())),
+            "clients": read_version(["scontrol", "--version"]),
+            "rate_limit": rate_limit_facts(parse_rate_limit(printed, os.getuid())),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
         }
 
@@ -83,20 +83,20 @@ class PyslurmReader:
         guarded = has_plugin(config.job_submit_plugins)
         jobs = job_table(slurm.Jobs.load().values())
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING]}
-        partitions = table(slurm.Partitions.load().values(), PARTITION_FIELDS)
-        reservations = table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
-        nodes = table(slurm.Nodes.load().values(), NODE_FIELDS)
+        partitions = to_table(slurm.Partitions.load().values(), PARTITION_FIELDS)
+        reservations = to_table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
+        nodes = to_table(slurm.Nodes.load().values(), NODE_FIELDS)
         return {
             "now_s": int(time.time()),
             "nodes": nodes,
             "partitions": partitions,
             "reservations": reservations,
             "jobs": jobs,
-            "layouts": self._layouts.of(records(placed)),
-            "singletons": self._singletons.of(records(jobs)),
+            "layouts": self._layouts.read(from_table(placed)),
+            "singletons": self._singletons.read(from_table(jobs)),
             "guarded": guarded,
             "outside": self._outside(jobs, partitions),
-            "networks": self._networks_now(records(table([config], CONFIG_FIELDS))[0]),
+            "networks": self._networks_now(from_table(to_table([config], CONFIG_FIELDS))[0]),
         }
 
     def _networks_now(self, config: Record) -> dict[str, str]:
@@ -104,7 +104,7 @@ class PyslurmReader:
         if not has_topology(config):
             return {}
         if self._networks is None or time.monotonic() - self._networks[0] >= topology.PERIOD_S:
-            self._networks = time.monotonic(), topology.parse_topology(output_of(list(topology.COMMAND)) or "")
+            self._networks = time.monotonic(), topology.parse_topology(read_output(list(topology.COMMAND)) or "")
         return self._networks[1]
 
     def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
@@ -112,23 +112,23 @@ class PyslurmReader:
 
         Partitions allow the groups. A group of unknown membership is left out.
         """
-        allowed = {name for row in records(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
+        allowed = {name for row in from_table(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
             return {}
         user = JOB_FIELDS.index("user_name")
         waiting = {row[user] for row in jobs["rows"] if row[_STATE] == slurm_states.PENDING and row[user]}
-        return self._groups.outside(waiting, allowed)
+        return self._groups.find_missing_groups(waiting, allowed)
 
     def past(self, since_s: int) -> Record:
         """Return jobs of the accounting database that ended after `since_s`."""
         database = self._pyslurm.db
         found = database.Jobs.load(database.JobFilter(start_time=since_s))
-        return table(found.values(), PAST_FIELDS)
+        return to_table(found.values(), PAST_FIELDS)
 
 
-def version_of(command: list[str]) -> str | None:
+def read_version(command: list[str]) -> str | None:
     """Return the last word of a command's version output: its version."""
-    words = (output_of(command) or "").split()
+    words = (read_output(command) or "").split()
     return words[-1] if words else None
 
 
@@ -143,11 +143,11 @@ class SingletonJobLookup:
     squeue prints no text of a user. `show` runs a command and returns its output, None if it fails.
     """
 
-    def __init__(self, show: Callable[[list[str]], str | None] = output_of) -> None:
+    def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
         self._show = show
         self._known: dict[int, tuple[str, bool]] = {}
 
-    def of(self, jobs: Iterable[Record]) -> dict[int, bool]:
+    def read(self, jobs: Iterable[Record]) -> dict[int, bool]:
         """Return by number whether `singleton` is among the dependencies.
 
         Jobs that squeue did not list are missing.

@@ -19,8 +19,8 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     WHILE_PLACED,
     Record,
     SlurmRecords,
-    closed_node,
-    closed_reservation,
+    to_closed_node,
+    to_closed_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import task_ranges
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import LOOKED_AT
@@ -40,14 +40,14 @@ FLAGS = {
 """scontrol's words for flags of reservations that have other names in pyslurm."""
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return `value` in JSON types; raise `TypeError` for an unknown type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, Flag):
         return sorted(FLAGS.get(flag.name, flag.name) for flag in value if flag.name)
     if hasattr(value, "gres") and hasattr(value, "cpu"):
@@ -81,7 +81,7 @@ def _has(source: Any, field: str) -> bool:
 
 def _read(source: Any, field: str) -> tuple[Any, bool]:
     try:
-        return plain(getattr(source, field)), True
+        return to_plain(getattr(source, field)), True
     except UnicodeDecodeError as error:
         # A user may write any bytes into a name or a comment, and the exception holds all of them.
         return error.object.decode(errors="backslashreplace"), True
@@ -145,7 +145,7 @@ _PLACED = _Reader((*ALWAYS, *WHILE_PLACED))
 _GET_LOOKED_AT = attrgetter(*LOOKED_AT)
 
 
-def looked_at(job: Any) -> Record:
+def to_lookup_record(job: Any) -> Record:
     """Return a record of the fields that `programs.command_rules` uses.
 
     See there for "unreadable".
@@ -177,7 +177,7 @@ def job_row(job: Any) -> list[Any]:
     return (_WAITING if job.state == "PENDING" else _PLACED).row(job)
 
 
-def table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
+def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
     """Return a table of records."""
     return {"fields": list(fields), "rows": [row_of(source, fields) for source in sources]}
 
@@ -187,22 +187,22 @@ def job_table(jobs: Iterable[Any]) -> Table:
     return {"fields": list(JOB_FIELDS), "rows": [job_row(job) for job in jobs]}
 
 
-def records(source: Table) -> list[Record]:
+def from_table(source: Table) -> list[Record]:
     """Return the dicts of a table."""
     fields = source["fields"]
     return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
 
 
-def cluster_records(snapshot: Record) -> SlurmRecords:
+def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     """Return the child's snapshot of tables as one reading."""
-    tables = {name: records(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
+    tables = {name: from_table(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
             job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm shows the word only once it is met
-    tables["nodes"] = [closed_node(_with_trouble(node)) for node in tables["nodes"]]
+    tables["nodes"] = [to_closed_node(_with_trouble(node)) for node in tables["nodes"]]
     tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
-    tables["reservations"] = [closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
+    tables["reservations"] = [to_closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     networks = snapshot.get("networks", {})

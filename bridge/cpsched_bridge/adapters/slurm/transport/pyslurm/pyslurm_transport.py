@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, records
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import from_table, parse_cluster_records
 from cpsched_bridge.errors import BackendTimeout
 
 NAME = "pyslurm"
@@ -48,12 +48,12 @@ class PyslurmTransport(SlurmTransport):
         """Return the number of children for the controller started so far."""
         return self.client.starts
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Describe what must happen before the first call; None if ready."""
-        return self.client.waits_for()
+        return self.client.not_ready_reason()
 
     @override
-    def chosen(self) -> tuple[str, str]:
+    def transport_choice(self) -> tuple[str, str]:
         return NAME, self._why
 
     def hello(self) -> Record:
@@ -62,40 +62,42 @@ class PyslurmTransport(SlurmTransport):
         return said
 
     @override
-    def config(self) -> Record:
+    def read_config(self) -> Record:
         config: Record = self.hello()["config"]
         return config
 
     @override
-    def facts(self) -> Record:
+    def gather_facts(self) -> Record:
         facts: Record = self._call("facts")
-        facts = privilege_of(facts["user"]) | facts
+        facts = query_privilege(facts["user"]) | facts
         if not facts["accounting_answers"]:
             self._past_wait_s = 0.0
         return facts
 
     @override
     def read(self) -> SlurmRecords:
-        return cluster_records(self._call("snapshot"))
+        return parse_cluster_records(self._call("snapshot"))
 
     @override
-    def past(self, since_s: int) -> Sequence[Record]:
+    def read_accounting(self, since_s: int) -> Sequence[Record]:
         """Return past jobs; only the first call waits, for the controller's time limit.
 
         The first call does not wait either if `facts` found that accounting does not answer.
         """
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
-            if not self.accounting.begun(wait_s):
-                raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet: {self.accounting.waits_for()}")
-            self.accounting.ask("past", self._history_deadline_s, since_s=since_s)
+            if not self.accounting.wait_until_ready(wait_s):
+                raise BackendTimeout(
+                    f"past: no answer in {wait_s:g} s, and none yet: {self.accounting.not_ready_reason()}"
+                )
+            self.accounting.send_call("past", self._history_deadline_s, since_s=since_s)
             self._past_asked = True
-        if not self.accounting.answered(wait_s):
+        if not self.accounting.wait_for_answer(wait_s):
             raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
         self._past_asked = False
-        found = self.accounting.answer()
+        found = self.accounting.receive_answer()
         self.accounting.close()  # it is used once
-        return records(found)
+        return from_table(found)
 
     @override
     def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
@@ -106,21 +108,21 @@ class PyslurmTransport(SlurmTransport):
         return self._command("hold", orders)
 
     @override
-    def hand_back(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._command("hand_back", orders)
+    def release(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
+        return self._command("release", orders)
 
     @override
     def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
         return self._command("unpin", orders)
 
     @override
-    def claim(self, words: str, instead_of: str | None) -> bool:
-        taken: bool = self._call("claim", words=words, instead_of=instead_of)
+    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
+        taken: bool = self._call("acquire_lease", words=words, instead_of=instead_of)
         return taken
 
     @override
-    def disclaim(self, words: str) -> None:
-        self._call("disclaim", words=words)
+    def release_lease(self, words: str) -> None:
+        self._call("release_lease", words=words)
 
     @override
     def close(self) -> None:

@@ -18,9 +18,9 @@ from functools import cache
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import unreachable
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmCommands, claiming
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmCommands, make_lease_commands
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.child_processes import enter_child
 
@@ -33,13 +33,13 @@ def calls(module: str) -> Calls:
     Each call takes and returns plain values.
     """
     pyslurm = importlib.import_module(module)
-    reading, commands, claims = PyslurmReader(pyslurm), PyslurmCommands(pyslurm), claiming(pyslurm)
+    reading, commands, claims = PyslurmReader(pyslurm), PyslurmCommands(pyslurm), make_lease_commands(pyslurm)
     asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
-    told = (commands.start, commands.hold, commands.hand_back, commands.unpin, claims.claim, claims.disclaim)
+    told = (commands.start, commands.hold, commands.release, commands.unpin, claims.acquire_lease, claims.release_lease)
     return {call.__name__: call for call in (*asked, *told)}
 
 
-def answer(known: Callable[[], Calls], request: Record) -> Record:
+def handle_request(known: Callable[[], Calls], request: Record) -> Record:
     """Return the reply to one request.
 
     An exception becomes {"error": kind, "detail": words}.
@@ -52,7 +52,7 @@ def answer(known: Callable[[], Calls], request: Record) -> Record:
         words = str(error) or type(error).__name__
         if "timed out" in words.lower():
             return {"error": "timeout", "detail": words}
-        return {"error": "unavailable" if unreachable(words) else "refused", "detail": words}
+        return {"error": "unavailable" if is_unreachable_error(words) else "refused", "detail": words}
 
 
 def serve(channel: socket.socket, module: str) -> None:
@@ -66,7 +66,7 @@ def serve(channel: socket.socket, module: str) -> None:
     with contextlib.suppress(wire_protocol.WorkerChannelClosed):
         wire_protocol.send(channel, wire_protocol.BEGUN)
         while True:
-            wire_protocol.send(channel, answer(known, wire_protocol.receive(channel)))
+            wire_protocol.send(channel, handle_request(known, wire_protocol.receive(channel)))
 
 
 def main(arguments: list[str]) -> None:

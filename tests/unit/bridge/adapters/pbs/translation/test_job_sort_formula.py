@@ -6,7 +6,7 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     MOST_SIGNS,
     FormulaNotComputable,
     JobSortFormula,
-    terms_of,
+    compute_terms,
 )
 
 JOB = {
@@ -19,8 +19,8 @@ QUEUE = {"Priority": "30"}
 
 
 def value(text: str) -> float:
-    formula = JobSortFormula.of(text)
-    return formula.value(terms_of(formula, JOB, QUEUE))
+    formula = JobSortFormula.parse(text)
+    return formula.evaluate(compute_terms(formula, JOB, QUEUE))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_value_that_cannot_be_computed_is_0(text: str) -> None:
 )
 def test_a_formula_that_is_not_known_outside_of_pbs_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(FormulaNotComputable, match=why):
-        JobSortFormula.of(text)
+        JobSortFormula.parse(text)
 
 
 def test_the_longest_formula_is_read() -> None:
@@ -83,12 +83,12 @@ def test_the_longest_formula_is_read() -> None:
 
 
 def test_what_neither_job_nor_queue_says_is_0() -> None:
-    formula = JobSortFormula.of("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
-    assert formula.value(terms_of(formula, {}, {})) == 0
+    formula = JobSortFormula.parse("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
+    assert formula.evaluate(compute_terms(formula, {}, {})) == 0
 
 
 def test_functions_are_no_terms() -> None:
-    assert JobSortFormula.of("min(ncpus, 2) + max(mem, 1)").names == {"ncpus", "mem"}
+    assert JobSortFormula.parse("min(ncpus, 2) + max(mem, 1)").names == {"ncpus", "mem"}
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_functions_are_no_terms() -> None:
     ],
 )
 def test_points_count_only_where_each_of_them_is_one_more(text: str, adds: bool) -> None:
-    assert JobSortFormula.of(text).adds_points is adds
+    assert JobSortFormula.parse(text).has_unit_boost_weight is adds
 
 
 @given(st.text(st.sampled_from("ncpus eligible_time()+-*/%.,0129 if else<>=!'\"[]{}\\\n\x00"), max_size=60))
 def test_no_text_is_more_than_a_number_or_a_refusal(text: str) -> None:
     try:
-        found = JobSortFormula.of(text)
+        found = JobSortFormula.parse(text)
     except FormulaNotComputable:
         return
-    assert isinstance(found.value(terms_of(found, JOB, QUEUE)), float)
+    assert isinstance(found.evaluate(compute_terms(found, JOB, QUEUE)), float)

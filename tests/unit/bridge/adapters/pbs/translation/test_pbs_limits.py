@@ -11,7 +11,7 @@ def job(user: str, queue: str = "work", **wanted: str) -> dict[str, object]:
 
 def told(server: dict[str, object], queues: dict[str, dict[str, object]], running, waiting):
     """By job and limit in words: (used by what runs, what the job takes, limit)."""
-    now = PbsRunLimitTable.of(server, queues).now(running, dict(enumerate(waiting)))
+    now = PbsRunLimitTable.from_records(server, queues).compute_queue_limits(running, dict(enumerate(waiting)))
     assert now is not None
     found = [
         ((number, f"{check.reason} {check.whose}"), (now.used[check.counter], check.amount, check.limit))
@@ -23,7 +23,7 @@ def told(server: dict[str, object], queues: dict[str, dict[str, object]], runnin
 
 
 def test_without_limits_there_are_none():
-    assert PbsRunLimitTable.of({}, {"work": {}}).now([job("ada")], {1: job("bob")}) is None
+    assert PbsRunLimitTable.from_records({}, {"work": {}}).compute_queue_limits([job("ada")], {1: job("bob")}) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_queues_limit_is_about_its_own_jobs_and_stands_beside_the_servers():
 
 @pytest.mark.parametrize("value", ["[x:ada=1]", "u:ada=1", "[u:ada=many]", "[u:ada=1] and more"])
 def test_an_entry_that_cannot_be_read_is_told(value):
-    found = PbsRunLimitTable.of({"max_run": value}, {})
+    found = PbsRunLimitTable.from_records({"max_run": value}, {})
     assert found.limits == ()
     assert len(found.notes) == 1
     assert found.notes[0].startswith("max_run of the server cannot be read")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
-from cpsched_bridge.adapters.pbs.translation.pbs_observation import PbsTranslator, finished
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import PbsTranslator, translate_ended_jobs
 from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S
 from cpsched_bridge.ports import Hold, Observation, Outage
 from tests.builders import words
@@ -87,8 +87,8 @@ def a_reading(**changes: Any) -> PbsRecords:
 def seen_of(reading: PbsRecords, before: PbsRecords | None = None) -> Observation:
     translator = PbsTranslator(("workq",))
     if before is not None:
-        translator.observe(before, translator.look(before))
-    return translator.observe(reading, translator.look(reading))
+        translator.observe(before, translator.interpret_reading(before))
+    return translator.observe(reading, translator.interpret_reading(reading))
 
 
 def test_one_rich_reading_as_a_whole() -> None:
@@ -160,9 +160,9 @@ def test_ended_jobs_of_the_history_as_a_whole() -> None:
         "3[].s": run("(a:ncpus=2)", NOW, job_state="F", resources_used={"walltime": "9"}),
         "4[2].s": run("(gone:ncpus=2)", NOW - 20, job_state="X", resources_used={"walltime": "9"}),
     }  # fmt: skip
-    machine = PbsTranslator(()).look(a_reading()).machine
+    machine = PbsTranslator(()).interpret_reading(a_reading()).machine
     assert [
         (each.job.id, each.job.submit_s, each.start_s, each.end_s, each.job.request.per_unit)
-        for each in finished(past, machine)
+        for each in translate_ended_jobs(past, machine)
     ] == [(4 | 3 << 41, NOW - 100, NOW - 20, NOW - 11, (1, 1, 1, 1, 1)), (1, NOW, NOW, NOW + 61, (2, 1, 0, 0, 0))]
     assert np.array_equal(machine.capacity[0], [8, 7, 2, 0, 1024])

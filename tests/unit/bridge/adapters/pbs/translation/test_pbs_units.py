@@ -2,18 +2,18 @@ from fractions import Fraction
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.translation.pbs_units import amount, time_s
+from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount, parse_time_s
 
 
 def test_an_amount_is_a_size_in_mebibytes_or_a_number():
-    assert amount("512kb", True) == Fraction(1, 2)
-    assert amount("2.5", False) == Fraction(5, 2)
+    assert parse_amount("512kb", True) == Fraction(1, 2)
+    assert parse_amount("2.5", False) == Fraction(5, 2)
     with pytest.raises(ValueError, match="is no number"):
-        amount("2gb", False)
+        parse_amount("2gb", False)
 
 
 def test_times_are_unix_time():
-    assert time_s("1795426890") == 1_795_426_890
-    assert time_s("Thu Jan  1 00:01:05 1970") == 65
+    assert parse_time_s("1795426890") == 1_795_426_890
+    assert parse_time_s("Thu Jan  1 00:01:05 1970") == 65
     with pytest.raises(ValueError):  # noqa: PT011
-        time_s("tomorrow")
+        parse_time_s("tomorrow")

@@ -8,7 +8,7 @@ import pytest
 from cpsched.feasibility import units_by_node
 from cpsched.model import NodeSetPart
 from cpsched_bridge.adapters.pbs.translation import select_chunks
-from cpsched_bridge.adapters.pbs.translation.select_chunks import chunk_request, parse_chunks, placement_of
+from cpsched_bridge.adapters.pbs.translation.select_chunks import build_chunk_request, parse_chunks, parse_place_text
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 
@@ -21,7 +21,7 @@ def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) ->
     for row, each in enumerate(vnodes or (BIG, BIG, BIG)):
         has = {"host": hosts[row] if hosts else f"h{row}"} | {n: v for n, v in each.items() if n != "sharing"}
         records[f"v{row}"] = {"resources_available": has, "sharing": each.get("sharing", "default_shared")}
-    return VnodeTable.of(records, {})
+    return VnodeTable.from_records(records, {})
 
 
 def ask(
@@ -35,7 +35,7 @@ def ask(
     free = there.capacity.copy()
     for row, amounts in (taken or {}).items():
         free[row] -= amounts
-    return chunk_request(select, place, there, np.array(allowed or [True] * len(there.names)), free)
+    return build_chunk_request(select, place, there, np.array(allowed or [True] * len(there.names)), free)
 
 
 def racks(*values: str) -> VnodeTable:
@@ -108,21 +108,24 @@ def test_a_start_may_be_in_another_group_than_the_one_that_has_room_by_now():
     found = ask("2:ncpus=8", "free:group=rack", of)
     other = ask("2:ncpus=8", "free:group=rack", of, taken={0: ALL})
     assert found.request.node_set != other.request.node_set
-    assert found.may_be(other.request, of)
-    assert not found.may_be(ask("2:ncpus=7", "free:group=rack", of).request, of)
-    assert not found.may_be(ask("2:ncpus=8", "free", of).request, of)
-    part = of.node_set(np.array([False, False, True, False]), NodeSetPart("resource", "a part of a group"))
-    assert not found.may_be(replace(other.request, node_set=part), of)
+    assert found.matches(other.request, of)
+    assert not found.matches(ask("2:ncpus=7", "free:group=rack", of).request, of)
+    assert not found.matches(ask("2:ncpus=8", "free", of).request, of)
+    part = of.intern_node_set(np.array([False, False, True, False]), NodeSetPart("resource", "a part of a group"))
+    assert not found.matches(replace(other.request, node_set=part), of)
     alone = ask("2:ncpus=8", "free", of)
-    assert alone.may_be(alone.request, of)
-    assert not alone.may_be(found.request, of)
+    assert alone.matches(alone.request, of)
+    assert not alone.matches(found.request, of)
 
 
 def test_a_group_that_could_not_hold_the_job_is_no_other_place_for_it():
     of = racks("a", "a", "b")
     found = ask("2:ncpus=8", "free:group=rack", of)
-    assert not found.may_be(
-        replace(found.request, node_set=of.node_set(np.array([False, False, True]), NodeSetPart("resource", "b"))), of
+    assert not found.matches(
+        replace(
+            found.request, node_set=of.intern_node_set(np.array([False, False, True]), NodeSetPart("resource", "b"))
+        ),
+        of,
     )
 
 
@@ -154,19 +157,21 @@ def test_a_group_has_only_those_vnodes_that_the_job_may_use():
     of = racks("a", "a", "a", "b", "b")
     found = ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False])
     assert on(found, of) == "12"
-    assert found.may_be(ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False]).request, of)
-    assert not found.may_be(ask("2:ncpus=8", "free:group=rack", of).request, of)
+    assert found.matches(ask("2:ncpus=8", "free:group=rack", of, allowed=[False, True, True, True, False]).request, of)
+    assert not found.matches(ask("2:ncpus=8", "free:group=rack", of).request, of)
 
 
 def test_a_job_with_an_unknown_place_is_left():
     with pytest.raises(JobNotModelled, match="place=nearby"):
-        placement_of("nearby")
+        parse_place_text("nearby")
 
 
 def test_equal_chunks_beside_each_other_are_counted_together():
     found = parse_chunks("2:ncpus=1:mpiprocs=4+ncpus=1+ncpus=2", machine())
-    assert [(each.count, each.words) for each in found] == [(3, "ncpus=1"), (1, "ncpus=2")]
-    assert [each.words for each in parse_chunks("1", machine())] == ["ncpus=1"], "one processor, where nothing is said"
+    assert [(each.count, each.select_text) for each in found] == [(3, "ncpus=1"), (1, "ncpus=2")]
+    assert [each.select_text for each in parse_chunks("1", machine())] == ["ncpus=1"], (
+        "one processor, where nothing is said"
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +185,9 @@ def test_odd_words_are_errors(select):
 def test_units_are_chunks_and_amounts_are_those_of_one():
     found = ask("3:ncpus=2:mem=1gb")
     assert (found.request.units, found.request.per_unit, found.request.distinct) == (3, (2, 1024), False)
-    assert found.placed((("v1", 2), ("v2", 1))) == "+".join(f"({v}:ncpus=2:mem=1gb)" for v in ("v1", "v1", "v2"))
+    assert found.format_exec_vnode((("v1", 2), ("v2", 1))) == "+".join(
+        f"({v}:ncpus=2:mem=1gb)" for v in ("v1", "v1", "v2")
+    )
 
 
 def test_an_amount_that_is_no_whole_mebibyte_is_rounded_up():
@@ -195,7 +202,7 @@ def test_scattered_chunks_are_on_vnodes_of_their_own(place, distinct):
 def test_packed_chunks_and_chunks_of_several_kinds_are_one_unit():
     found = ask("2:ncpus=2+1:ncpus=3:mem=1gb")
     assert (found.request.units, found.request.per_unit) == (1, (7, 1024))
-    assert found.placed((("v0", 1),)) == "(v0:ncpus=2)+(v0:ncpus=2)+(v0:ncpus=3:mem=1gb)"
+    assert found.format_exec_vnode((("v0", 1),)) == "(v0:ncpus=2)+(v0:ncpus=2)+(v0:ncpus=3:mem=1gb)"
     assert ask("8:ncpus=1", "pack").request.per_unit == (8, 0)
 
 

@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
     PriorityRanker,
     PriorityRankingInput,
     RankedJobs,
-    age_start_of,
+    compute_age_start_s,
     priority_points_of,
     tres_of_record,
 )
@@ -132,25 +132,25 @@ def test_what_a_job_asks_for_of_each_resource(facts: dict[str, Any], expected: d
 def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
     clearances = EligibleTimes()
     if freed_s:
-        clearances.note([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
-        clearances.note([{"id": 1, "dependencies": None}], freed_s)
-        clearances.note([{"id": 1, "dependencies": None}], freed_s + 10)
-    assert age_start_of(a_record(**facts), PICTURE, clearances) == since_s
+        clearances.record_reading([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
+        clearances.record_reading([{"id": 1, "dependencies": None}], freed_s)
+        clearances.record_reading([{"id": 1, "dependencies": None}], freed_s + 10)
+    assert compute_age_start_s(a_record(**facts), PICTURE, clearances) == since_s
 
 
 def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
     clearances = EligibleTimes()
     waiting = {"id": 1, "dependencies": {"afterok": ["2"]}}
-    clearances.note([waiting], 10)
-    assert clearances.of(1) == 0
-    clearances.note([{"id": 1, "dependencies": None}], 20)
-    assert clearances.of(1) == 20
-    clearances.note([], 30)
-    assert clearances.of(1) == 0
-    clearances.note([waiting], 40)
-    clearances.note([], 50)
-    clearances.note([{"id": 1, "dependencies": None}], 60)
-    assert clearances.of(1) == 0, "no reading has that job waiting"
+    clearances.record_reading([waiting], 10)
+    assert clearances.get_eligible_s(1) == 0
+    clearances.record_reading([{"id": 1, "dependencies": None}], 20)
+    assert clearances.get_eligible_s(1) == 20
+    clearances.record_reading([], 30)
+    assert clearances.get_eligible_s(1) == 0
+    clearances.record_reading([waiting], 40)
+    clearances.record_reading([], 50)
+    clearances.record_reading([{"id": 1, "dependencies": None}], 60)
+    assert clearances.get_eligible_s(1) == 0, "no reading has that job waiting"
 
 
 def ranked(
@@ -160,7 +160,7 @@ def ranked(
         PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
         for r in records
     ]
-    ranks = RankedJobs.by(picture)
+    ranks = RankedJobs.for_policy(picture)
     around = PriorityRankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, EligibleTimes())
     ranks.rank(around, pending)
     return ranks
@@ -197,19 +197,21 @@ def running(**facts: Any) -> dict[str, Any]:
 def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int | None, minutes: int) -> None:
     limits = AccountingLimits(group_running_minutes={"cpu": 10**6})
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
-    ranks = RankedJobs.by(picture)
-    used = ranks.used([running(end_time=end_s)], NOW_S)
+    ranks = RankedJobs.for_policy(picture)
+    used = ranks.compute_counter_usage([running(end_time=end_s)], NOW_S)
     assert sum(used) == 4 * minutes
-    assert sum(ranks.used([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), "computed again"
+    assert sum(ranks.compute_counter_usage([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), (
+        "computed again"
+    )
 
 
 def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_ended() -> None:
     site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
-    ranks = RankedJobs.by(dataclasses.replace(PICTURE, site=site))
+    ranks = RankedJobs.for_policy(dataclasses.replace(PICTURE, site=site))
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
-    assert ranks.used(rows, NOW_S) == [8]
+    assert ranks.compute_counter_usage(rows, NOW_S) == [8]
     first = ranks.running[1]
-    assert ranks.used(rows[:1], NOW_S) == [4]
+    assert ranks.compute_counter_usage(rows[:1], NOW_S) == [4]
     assert ranks.running == {1: first}
 
 
@@ -218,20 +220,22 @@ def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int
     limits = AccountingLimits(group_running_minutes={"node": 10**6})
     picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
     pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
-    ranks = RankedJobs.by(picture)
+    ranks = RankedJobs.for_policy(picture)
     ranks.rank(PriorityRankingInput(pending, {1: a_record()}, MACHINE, NOW_S, EligibleTimes()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 
 def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_their_rank() -> None:
     ranking = PriorityRanker()
-    ranking.use(PICTURE)
+    ranking.set_policy(PICTURE)
     cluster = a_cluster()
 
     def applied(*ids: int, now_s: int = NOW_S) -> Observation:
         waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in ids)
         seen = Observation(now_s, cluster, cluster.capacity.copy(), waiting)
-        return ranking.applied(seen, [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in ids], MACHINE)
+        return ranking.apply_ranking(
+            seen, [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in ids], MACHINE
+        )
 
     first = applied(1, 2, 3)
     assert sorted(first.limits.standings) == [1, 2, 3]  # type: ignore[union-attr]
@@ -252,11 +256,11 @@ def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypa
     """One job a cycle, and a cycle a period: a begun ranking is continued, not restarted."""
     monkeypatch.setattr(rankings, "A_CYCLE", 1)
     ranking, cluster = PriorityRanker(), a_cluster()
-    ranking.use(dataclasses.replace(PICTURE, period_s=1))
+    ranking.set_policy(dataclasses.replace(PICTURE, period_s=1))
     waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))
     records = [a_record(id=id, array_id=None, array_tasks_waiting=None) for id in (1, 2, 3)]
     seen = []
     for now_s in range(NOW_S, NOW_S + 8):
-        ranking.applied(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)
+        ranking.apply_ranking(Observation(now_s, cluster, cluster.capacity.copy(), waiting), records, MACHINE)
         seen.append(ranking._now)  # noqa: SLF001
     assert len({id(each) for each in seen}) >= 3

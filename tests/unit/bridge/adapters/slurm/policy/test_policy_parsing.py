@@ -57,10 +57,14 @@ def test_associations_come_parents_first_whatever_the_order_of_the_lines() -> No
     ada, bob = accounts.find("physics", "ada"), accounts.find("biology", "bob")
     assert ada is not None
     assert bob is not None
-    assert [accounts.associations[at].account for at in accounts.chain(ada)] == ["physics", "physics", "root"]
+    assert [accounts.associations[at].account for at in accounts.association_chain(ada)] == [
+        "physics",
+        "physics",
+        "root",
+    ]
     assert accounts.associations[ada].limits == AccountingLimits(jobs=2, wall_min=120, tres={"cpu": 8})
     assert accounts.associations[bob].shares is None
-    assert accounts.associations[accounts.chain(ada)[1]].limits == AccountingLimits(
+    assert accounts.associations[accounts.association_chain(ada)[1]].limits == AccountingLimits(
         group_tres={"cpu": 64}, group_tres_minutes={"cpu": 100}
     )
     assert accounts.highest_priority == 40
@@ -128,8 +132,8 @@ def left_out(**texts: str) -> tuple[list[str], list[str]]:
     """What cannot be used of the site with other texts, and whose jobs are left to Slurm for it."""
     picture = parse_site_policy(ALL | texts)
     jobs = [("ada", "physics", "main", "normal"), ("bob", "biology", "fast", "normal"), ("eve", "art", "main", "quick")]
-    whose = [job[0] for job in jobs if picture.trouble.of_job(*job, picture.site) is not None]
-    return [str(each) for each in picture.trouble.all()], whose
+    whose = [job[0] for job in jobs if picture.trouble.find_for_job(*job, picture.site) is not None]
+    return [str(each) for each in picture.trouble.list_objects()], whose
 
 
 @pytest.mark.parametrize(
@@ -201,7 +205,7 @@ def test_names_may_hold_blanks_brackets_and_any_sign_of_a_resource() -> None:
     above = found.site.accounts.associations[at].parent
     assert found.site.accounts.associations[at].limits.tres == {"gres/gpu:1g.10gb+me": 2}
     assert found.spent.association_minutes[above] == {"cpu": 40, "gres/gpu:1g.10gb+me": 7, "mem": 0}
-    assert found.trouble.all() == ()
+    assert found.trouble.list_objects() == ()
 
 
 RECORDED = Path(__file__).parents[5] / "data" / "slurm" / "policy"
@@ -218,7 +222,7 @@ def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
     found = parse_site_policy(recorded(shares))
     accounts = found.site.accounts
     alice = accounts.find("lab", "alice")
-    assert [accounts.associations[at].label for at in accounts.chain(alice)] == [
+    assert [accounts.associations[at].label for at in accounts.association_chain(alice)] == [
         "user alice in account lab", "account lab", "account root",
     ]  # fmt: skip
     assert found.rules.always_accrues
@@ -237,7 +241,7 @@ def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
 
 def test_fair_tree_worked_out_here_is_what_that_slurm_showed() -> None:
     found = parse_site_policy(recorded("shares.txt"))
-    tree = FairShareTree.of(found.site.accounts)
+    tree = FairShareTree.from_accounts(found.site.accounts)
     used = {"alice": 5949.85, "bob": 49.94}
     usage = [used.get(row.user, 0.0) for row in found.site.accounts.associations]
     factors = fair_tree(tree, usage)

@@ -12,10 +12,10 @@ from cpsched_bridge.adapters.slurm.policy import priority_ranking
 from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
 from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, age_start_of
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, compute_age_start_s
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_doctor import policy_checks, unmanaged
+from cpsched_bridge.adapters.slurm.slurm_doctor import check_unmanaged_jobs, run_policy_checks
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Observation
 from tests.builders import words
@@ -174,21 +174,21 @@ def test_basic_ranks_by_arrival(scene: Scene) -> None:
 def test_age_counts_from_the_end_of_dependencies_as_seen() -> None:
     clearances = EligibleTimes()
     waiting = {"id": 7, "submit_time": 100, "eligible_time": 0, "priority": 0, "dependencies": "afterok:6"}
-    clearances.note([waiting], 150)
+    clearances.record_reading([waiting], 150)
     free = {**waiting, "dependencies": None}
-    clearances.note([free], 200)
-    clearances.note([free], 300)
-    assert age_start_of(free, SitePolicySnapshot(), clearances) == 200
+    clearances.record_reading([free], 200)
+    clearances.record_reading([free], 300)
+    assert compute_age_start_s(free, SitePolicySnapshot(), clearances) == 200
     always = parse_site_policy(
         ALL | {"config": CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")}
     )
-    assert age_start_of(free, always, clearances) == 100
+    assert compute_age_start_s(free, always, clearances) == 100
 
 
 def test_age_counts_from_slurms_own_time_where_the_job_is_not_held() -> None:
     record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 55, "accrue_time": 130}
-    assert age_start_of(record, SitePolicySnapshot(), EligibleTimes()) == 130
-    assert age_start_of({**record, "priority": 0}, SitePolicySnapshot(), EligibleTimes()) == 120
+    assert compute_age_start_s(record, SitePolicySnapshot(), EligibleTimes()) == 130
+    assert compute_age_start_s({**record, "priority": 0}, SitePolicySnapshot(), EligibleTimes()) == 120
 
 
 MACHINE = ClusterSize(4, 32)
@@ -224,7 +224,7 @@ def test_sprio_shows_some_jobs_once_for_each_partition_and_these_are_left_out() 
 
 def test_the_doctor_tells_what_it_could_compare(scene: Scene) -> None:
     picture = parse_site_policy(ALL)
-    checks = {check.name: check for check in policy_checks(picture, {}, "", scene.read())}
+    checks = {check.name: check for check in run_policy_checks(picture, {}, "", scene.read())}
     assert checks["site policy"].detail == "multifactor, 5 associations, 2 QOS, limits enforced"
     assert "nothing to compare" in checks["priorities"].detail or "equal to sprio" in checks["priorities"].detail
     assert checks["limits"].detail == "not modelled: UsageThreshold=0.250000 of QOS part-fast"
@@ -232,12 +232,12 @@ def test_the_doctor_tells_what_it_could_compare(scene: Scene) -> None:
 
 
 def test_the_doctor_without_a_picture_says_why(scene: Scene) -> None:
-    (check,) = policy_checks(None, {"config": "scontrol: refused"}, "", scene.read())
+    (check,) = run_policy_checks(None, {"config": "scontrol: refused"}, "", scene.read())
     assert (check.ok, check.detail) == (False, "scontrol: refused")
 
 
 def test_the_doctor_warns_of_partitions_that_are_managed_in_part(scene: Scene) -> None:
-    assert not unmanaged(scene.only("six").read()).detail.startswith("held")
+    assert not check_unmanaged_jobs(scene.only("six").read()).detail.startswith("held")
     record = scene.job("six")
     scene.rows["jobs"] = [{**record, "priority": 0}, {**record, "id": 99_999, "priority": 500}]
-    assert unmanaged(scene.read()).detail.startswith("held and free jobs wait side by side in")
+    assert check_unmanaged_jobs(scene.read()).detail.startswith("held and free jobs wait side by side in")

@@ -10,7 +10,7 @@ from cpsched.site.multifactor import PriorityPolicy, PriorityWeights
 from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.start_boosts import boosts
+from cpsched_bridge.adapters.slurm.policy.start_boosts import compute_start_boosts
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -44,7 +44,9 @@ def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: 
         {"name": "part", "nodes": "n[2-3]"}, {"name": "other", "nodes": "m[1-4]"},
     ]  # fmt: skip
     seen = SlurmRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
-    return boosts({7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most).get(7, 0)
+    return compute_start_boosts(
+        {7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most
+    ).get(7, 0)
 
 
 def test_a_start_is_raised_just_above_the_highest_job_that_nobody_holds() -> None:

@@ -10,9 +10,9 @@ from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapa
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
-MACHINE = SlurmNodeTable.of([a_node(f"n{i}") for i in range(3)], counts_memory=False)
+MACHINE = SlurmNodeTable.from_records([a_node(f"n{i}") for i in range(3)], counts_memory=False)
 """Three nodes of 8 cores."""
-FIRST_TWO = MACHINE.node_set(np.array([True, True, False]), NodeSetPart("feature", "first two"))
+FIRST_TWO = MACHINE.intern_node_set(np.array([True, True, False]), NodeSetPart("feature", "first two"))
 FREE = np.array([[8, 0], [3, 0], [5, 0]])
 
 
@@ -31,5 +31,5 @@ FREE = np.array([[8, 0], [3, 0], [5, 0]])
 )
 def test_only_the_nodes_of_its_node_set_count_and_whole_nodes_must_be_idle(request_: Request, fits: bool) -> None:
     room = FreeNodeCapacity(MACHINE, FREE)
-    assert room.holds(request_) is fits
-    assert room.holds(request_) is fits, "as looked up before"
+    assert room.fits(request_) is fits
+    assert room.fits(request_) is fits, "as looked up before"

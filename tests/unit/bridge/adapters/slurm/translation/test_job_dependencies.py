@@ -32,7 +32,7 @@ def wishes(**kinds: Any) -> dict[str, Any]:
 
 def met(others: list[dict[str, Any]], facts: dict[str, Any] | None = None, **kinds: Any) -> bool:
     own = job(50, "PENDING", dependencies=wishes(**kinds), **(facts or {}))
-    return JobDependencyTargets([*others, own], NOW_S).met(own)
+    return JobDependencyTargets([*others, own], NOW_S).are_dependencies_met(own)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_each_kind_by_the_state_of_the_other(kind: str, by_state: dict[str, bool
 
 def test_a_job_without_dependencies_depends_on_nothing() -> None:
     own = job(50, "PENDING")
-    assert JobDependencyTargets([own], NOW_S).met(own)
+    assert JobDependencyTargets([own], NOW_S).are_dependencies_met(own)
 
 
 def test_what_slurm_has_forgotten_is_depended_on_no_more() -> None:
@@ -81,14 +81,14 @@ def test_singleton_counts_beside_other_kinds(single: bool | None, satisfy: str, 
     """None: the library has lost whether the word is there, so the job waits until Slurm has looked."""
     own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": single, "satisfy": satisfy})
     others = [job(7, "COMPLETED", name="y"), job(8, "RUNNING")]
-    assert JobDependencyTargets([*others, own], NOW_S).met(own) is expected
-    assert JobDependencyTargets([others[0], own], NOW_S).met(own)
+    assert JobDependencyTargets([*others, own], NOW_S).are_dependencies_met(own) is expected
+    assert JobDependencyTargets([others[0], own], NOW_S).are_dependencies_met(own)
 
 
 def test_singleton_alone_is_enough_where_any_will_do() -> None:
     own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": True, "satisfy": "any"})
-    assert JobDependencyTargets([job(7, "RUNNING", name="y"), own], NOW_S).met(own)
-    assert not JobDependencyTargets([job(7, "RUNNING"), own], NOW_S).met(own)
+    assert JobDependencyTargets([job(7, "RUNNING", name="y"), own], NOW_S).are_dependencies_met(own)
+    assert not JobDependencyTargets([job(7, "RUNNING"), own], NOW_S).are_dependencies_met(own)
 
 
 def test_a_failed_one_is_never_met() -> None:
@@ -99,7 +99,7 @@ def test_a_failed_one_is_never_met() -> None:
 def test_what_cannot_be_read_is_left_to_slurm(odd: str) -> None:
     assert not met([job(7, "COMPLETED")], afterok=[odd])
     own = job(50, "PENDING", dependencies="afterok:7")
-    assert not JobDependencyTargets([job(7, "COMPLETED"), own], NOW_S).met(own)
+    assert not JobDependencyTargets([job(7, "COMPLETED"), own], NOW_S).are_dependencies_met(own)
 
 
 def test_one_task_of_an_array_and_all_of_them() -> None:
@@ -180,5 +180,5 @@ def test_a_thousand_dependent_jobs_of_one_user_are_no_burden(wanted: dict[str, A
     records = [Counted(record) for record in (*own, *others, *array)]
     Counted.looks = 0
     seen = JobDependencyTargets(records, NOW_S)
-    assert all(seen.met(record) for record in records)
+    assert all(seen.are_dependencies_met(record) for record in records)
     assert Counted.looks < 30 * len(records)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import Request
-from cpsched_bridge.adapters.shared.allocation import Amounts, allocation_request, describe_allocation
+from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_running import amounts_on, as_asked
+from cpsched_bridge.adapters.slurm.translation.slurm_running import compute_amounts, find_requested_placement
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 
 def a_machine(**facts: Any) -> SlurmNodeTable:
     """Four nodes of 16 cores, 16000 MiB and 2 GPUs."""
     configured = {"effective_cpus": 16, "real_memory": 16000, "configured_gres": {"gpu": 2}, **facts}
-    return SlurmNodeTable.of([a_node(f"n{i}", **configured) for i in range(4)])
+    return SlurmNodeTable.from_records([a_node(f"n{i}", **configured) for i in range(4)])
 
 
 RECORD = {"cpus": 17, "allocated_tres": {"cpu": 17, "mem": 17000}}
@@ -28,19 +28,19 @@ PRIME = [["n0", 16, 16000, {}], ["n2", 1, 1000, {"gpu": 1}]]
 
 
 def test_a_layout_tells_what_a_job_has_on_each_node() -> None:
-    assert amounts_on(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
-    assert amounts_on(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
+    assert compute_amounts(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
+    assert compute_amounts(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
         (0, 1, 3), (4, 100, 0)
     )
 
 
 def test_of_a_job_on_one_node_the_sum_is_enough() -> None:
-    assert amounts_on(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
+    assert compute_amounts(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
 
 
 @pytest.mark.parametrize("layout", [None, [], [["n0", 16, 16000, {}]], [["n[0-3]", 16, 16000, {}]]])
 def test_a_layout_of_other_nodes_tells_nothing(layout: Any) -> None:
-    assert amounts_on(RECORD, [0, 2], layout, a_machine()) is None
+    assert compute_amounts(RECORD, [0, 2], layout, a_machine()) is None
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_a_layout_of_other_nodes_tells_nothing(layout: Any) -> None:
     ],
 )
 def test_a_job_that_has_what_it_asked_for_stays_that_job(request_: Request, amounts: Amounts, placement: Any) -> None:
-    assert as_asked(request_, amounts, a_machine()) == placement
+    assert find_requested_placement(request_, amounts, a_machine()) == placement
 
 
 def test_a_type_of_gpu_that_was_not_asked_for_counts_as_any() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
     assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:a100")
-    assert as_asked(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
-    assert as_asked(Request(1, (1, 5, 1, 1)), {0: (1, 5, 1, 0)}, machine) is None
+    assert find_requested_placement(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
+    assert find_requested_placement(Request(1, (1, 5, 1, 1)), {0: (1, 5, 1, 0)}, machine) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_type_of_gpu_that_was_not_asked_for_counts_as_any() -> None:
     ],
 )
 def test_unequal_shares_are_equal_units_or_the_least_that_comes_free(amounts: Amounts, expected: Any) -> None:
-    assert allocation_request(amounts, False) == expected
+    assert request_from_allocation(amounts, False) == expected
 
 
 AMOUNTS = st.dictionaries(
@@ -94,7 +94,7 @@ AMOUNTS = st.dictionaries(
 
 @given(AMOUNTS)
 def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts) -> None:
-    request, placement = allocation_request(amounts, False)
+    request, placement = request_from_allocation(amounts, False)
     used = amounts_used(request, placement, np.full((4, 3), 99))
     assert used.keys() == amounts.keys()
     assert all((used[node][:2] <= amounts[node][:2]).all() for node in amounts)
@@ -103,9 +103,9 @@ def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts)
 
 @given(AMOUNTS)
 def test_a_job_as_allocated_has_what_it_asks_for(amounts: Amounts) -> None:
-    request, placement = allocation_request(amounts, False)
+    request, placement = request_from_allocation(amounts, False)
     used = {node: tuple(took.tolist()) for node, took in amounts_used(request, placement, np.full((4, 3), 99)).items()}
-    assert as_asked(request, used, a_machine()) == placement
+    assert find_requested_placement(request, used, a_machine()) == placement
 
 
 def test_in_words_each_node_says_what_is_taken_of_it() -> None:

@@ -25,7 +25,7 @@ def test_what_is_written_is_read_and_has_no_blanks_quotes_or_control_characters(
     words = lease_reservation.format_lease(dataclasses.replace(CLAIM, where=where))
     assert words.isprintable()
     assert not set(words) & set(" \"'")
-    found = lease_reservation.lease_of([reservation("x", "other"), reservation(words)])
+    found = lease_reservation.lease_from_reservations([reservation("x", "other"), reservation(words)])
     assert found is not None
     assert (found.bridge, found.run, found.beat) == ("4be1c2d3", "00ff", 17)
     assert lease_reservation.format_lease(found) == words
@@ -37,15 +37,15 @@ def test_the_words_are_those_that_the_dead_man_script_reads() -> None:
 
 @pytest.mark.parametrize("comment", [None, "", "maintenance", "bridge=1&run=2&beat=x&on=y", "bridge=1&run=2&beat=3"])
 def test_a_reservation_of_that_name_with_other_words_is_a_claim_of_somebody_unknown(comment: str | None) -> None:
-    found = lease_reservation.lease_of([reservation(comment)])
+    found = lease_reservation.lease_from_reservations([reservation(comment)])
     assert found is not None
     assert found.bridge == ""
     assert lease_reservation.UNKNOWN in found.where
 
 
 def test_without_such_a_reservation_there_is_no_claim() -> None:
-    assert lease_reservation.lease_of([]) is None
-    assert lease_reservation.lease_of([reservation("words", "other")]) is None
+    assert lease_reservation.lease_from_reservations([]) is None
+    assert lease_reservation.lease_from_reservations([reservation("words", "other")]) is None
 
 
 def test_a_claim_keeps_no_node_from_a_job_and_is_no_outage() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.translation.partition_access import (
     PartitionAccessContext,
     access_denied_reason,
-    accounts_checked,
+    parse_account_checks,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from tests.builders import words
@@ -137,7 +137,7 @@ def test_what_is_told_cannot_steer_a_terminal() -> None:
 def test_whether_the_controller_checks_accounts(
     version: object, enforced: object, expected: tuple[object, bool]
 ) -> None:
-    assert accounts_checked({"version": version, "accounting_storage_enforce": enforced}) == expected
+    assert parse_account_checks({"version": version, "accounting_storage_enforce": enforced}) == expected
 
 
 @pytest.mark.parametrize(

@@ -63,19 +63,21 @@ WHOM = {
 @pytest.mark.parametrize("whom", WHOM)
 def test_with_whom_a_reason_lies(whom: str) -> None:
     """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
-    found = {reason: pending_reasons.pending_reason_of(subject(reason)) for reason in WHOM[whom]}
+    found = {reason: pending_reasons.find_pending_reason(subject(reason)) for reason in WHOM[whom]}
     assert {reason: str(each.scope) if each else None for reason, each in found.items()} == dict.fromkeys(
         WHOM[whom], whom
     )
-    assert whom in map(str, pending_reasons.groups_of(subject()))
+    assert whom in map(str, pending_reasons.list_backoff_keys(subject()))
 
 
 @pytest.mark.parametrize("reason", sorted(pending_reasons.REASONS))
 def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
     """What one user's job meets says nothing of another's: it may ask for too much."""
-    alices = pending_reasons.pending_reason_of(subject(reason, array_id=None))
+    alices = pending_reasons.find_pending_reason(subject(reason, array_id=None))
     others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
-    bobs = pending_reasons.groups_of(PendingReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", ""))))
+    bobs = pending_reasons.list_backoff_keys(
+        PendingReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", "")))
+    )
     assert alices is None or alices.scope not in bobs
 
 
@@ -131,8 +133,8 @@ def test_a_sentence_in_place_of_a_name_means_the_name(text: str, name: str) -> N
 )
 def test_reasons_that_lie_with_the_cluster_or_the_bridge(reason: str) -> None:
     """A start that ends with one of these counts as failed; so does an unknown one."""
-    assert pending_reasons.pending_reason_of(subject(reason)) is None
-    assert pending_reasons.meaning_of(reason).lower_priority == (reason == "Priority")
+    assert pending_reasons.find_pending_reason(subject(reason)) is None
+    assert pending_reasons.get_reason_meaning(reason).lower_priority == (reason == "Priority")
 
 
 def test_slurm_refuses_nodes_by_one_reason_alone() -> None:
@@ -141,8 +143,8 @@ def test_slurm_refuses_nodes_by_one_reason_alone() -> None:
 
 
 def test_no_reason_at_all_lies_with_nobody() -> None:
-    assert pending_reasons.pending_reason_of(subject(None)) is None
-    assert pending_reasons.meaning_of("Novelty") is pending_reasons.UNKNOWN
+    assert pending_reasons.find_pending_reason(subject(None)) is None
+    assert pending_reasons.get_reason_meaning("Novelty") is pending_reasons.UNKNOWN
 
 
 def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
@@ -150,7 +152,7 @@ def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
         "Dependency",
         "BeginTime",
     }
-    found = pending_reasons.pending_reason_of(subject("Dependency"))
+    found = pending_reasons.find_pending_reason(subject("Dependency"))
     assert found is not None
     assert found.transient
 
@@ -159,14 +161,14 @@ def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
     eased = {name for name, meaning in pending_reasons.REASONS.items() if meaning.clears_on_end}
     assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in eased)
     assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
-    found = pending_reasons.pending_reason_of(subject("AssocMaxJobsLimit"))
+    found = pending_reasons.find_pending_reason(subject("AssocMaxJobsLimit"))
     assert found is not None
     assert found.clears_on_end
 
 
 def test_without_user_account_or_array_there_is_still_a_group() -> None:
     nobody = {"array_id": None, "user_name": None, "account": None}
-    found = pending_reasons.pending_reason_of(subject("JobArrayTaskLimit", "9", **nobody))
+    found = pending_reasons.find_pending_reason(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None
     assert found.scope == ("job", ("9",))
-    assert ("association", ("2001", "")) in pending_reasons.groups_of(subject(None, "9", **nobody))
+    assert ("association", ("2001", "")) in pending_reasons.list_backoff_keys(subject(None, "9", **nobody))

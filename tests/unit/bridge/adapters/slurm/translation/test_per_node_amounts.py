@@ -12,15 +12,15 @@ from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     EqualNodeShares,
     JobSplitChoices,
-    counts_asked,
-    parts_asked,
-    share_allocated,
-    share_asked,
-    shares_asked,
-    tasks_asked,
+    allocated_per_node,
+    find_equal_split,
+    find_split_choices,
+    find_task_split,
+    list_node_counts,
+    requested_per_node,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, start_settings, unpinned
+from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, to_unpinned
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
@@ -34,7 +34,7 @@ NOT_UNDERSTOOD = "asks for generic resources in a way not understood"
 def a_machine(nodes: int = 4, counts_memory: bool = True, **facts: Any) -> SlurmNodeTable:
     """Nodes of 8 cores, 1000 MiB and 2 GPUs."""
     configured = {"configured_gres": {"gpu": 2}, **facts}
-    return SlurmNodeTable.of([a_node(f"n{i}", **configured) for i in range(nodes)], counts_memory)
+    return SlurmNodeTable.from_records([a_node(f"n{i}", **configured) for i in range(nodes)], counts_memory)
 
 
 def asked(**facts: Any) -> dict[str, Any]:
@@ -98,9 +98,9 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
     record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
     if isinstance(expected, str):
         with pytest.raises(JobNotModelled, match=expected):
-            counts_asked(record)
+            list_node_counts(record)
     else:
-        assert counts_asked(record) == expected
+        assert list_node_counts(record) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,30 +141,30 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
 def test_what_one_share_takes(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
     if isinstance(amounts, str):
         with pytest.raises(JobNotModelled, match=amounts):
-            share_asked(asked(**facts), a_machine(), nodes)
+            requested_per_node(asked(**facts), a_machine(), nodes)
     else:
-        assert share_asked(asked(**facts), a_machine(), nodes) == amounts
+        assert requested_per_node(asked(**facts), a_machine(), nodes) == amounts
 
 
 def test_memory_of_which_nothing_is_said_is_none_where_slurm_does_not_count_it() -> None:
     machine = a_machine(counts_memory=False)
-    assert share_asked(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
-    assert share_asked(asked(), machine, 1) == (1, 0, 0)
+    assert requested_per_node(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
+    assert requested_per_node(asked(), machine, 1) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(("tasks", "cores", "memory_mib"), [(1, 2, 200), (2, 2, 200), (3, 4, 400)])
 def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memory_mib: int) -> None:
     """Nodes of two threads a core: a request per CPU includes the thread that no other job can use."""
-    assert share_asked(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
+    assert requested_per_node(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
 
 
 def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_have_types() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
     with pytest.raises(JobNotModelled, match=r"pyslurm does not tell of which type"):
-        share_asked(asked(requested_tres={"gres/gpu": 1}), machine, 1)
-    assert share_asked(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
+        requested_per_node(asked(requested_tres={"gres/gpu": 1}), machine, 1)
+    assert requested_per_node(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
     other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
-    assert share_asked(asked(requested_tres={"gres/gpu": 1}), other, 1) == (1, 100, 1, 0, 0), "of another name"
+    assert requested_per_node(asked(requested_tres={"gres/gpu": 1}), other, 1) == (1, 100, 1, 0, 0), "of another name"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hol
     """Four nodes of 8 cores. What fits nowhere is reported for the fewest requested nodes."""
     if isinstance(expected, str):
         with pytest.raises(JobNotModelled, match=expected):
-            shares_asked(asked(**facts), a_machine(), 0)
+            find_equal_split(asked(**facts), a_machine(), 0)
     else:
-        assert shares_asked(asked(**facts), a_machine(), 0) == expected
+        assert find_equal_split(asked(**facts), a_machine(), 0) == expected
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hol
 )
 def test_only_nodes_of_the_node_set_count(tasks: int, expected: EqualNodeShares) -> None:
     machine = a_machine()
-    row = machine.node_set(np.array([True, False, True, False]), NodeSetPart("feature", "two of four"))
-    assert shares_asked(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
+    row = machine.intern_node_set(np.array([True, False, True, False]), NodeSetPart("feature", "two of four"))
+    assert find_equal_split(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 ) -> None:
     """Where accounting does not track what a job got, what it asked for counts."""
     record = {"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts}
-    assert share_allocated(record, a_machine(), nodes) == amounts
+    assert allocated_per_node(record, a_machine(), nodes) == amounts
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 def test_what_slurm_must_be_told_and_how_that_is_taken_back(
     facts: dict[str, Any], nodes: int, most: int | None, told: StartPinSettings
 ) -> None:
-    found = start_settings(asked(**facts), nodes, most)
+    found = make_start_pins(asked(**facts), nodes, most)
     assert (found.tasks_per_node, found.node_count, found.restore) == (
         told.tasks_per_node,
         told.node_count,
@@ -348,13 +348,13 @@ def test_what_slurm_must_be_told_and_how_that_is_taken_back(
 def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back(
     facts: dict[str, Any], nodes: int, told: tuple[int, int, str]
 ) -> None:
-    found = start_settings(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
+    found = make_start_pins(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
     assert (found.cpus_per_node, found.cpus) == told[:2]
     assert found.restore_all == f"TasksPerNode=0 NumNodes={told[2]}"
 
 
 def test_who_is_told_no_tasks_of_a_node_is_told_no_cpus() -> None:
-    assert start_settings(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
+    assert make_start_pins(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
 
 
 TASK = (1, 100, 0)
@@ -384,13 +384,13 @@ def test_tasks_go_one_by_one_where_nothing_is_asked_of_a_node_and_no_number_of_n
     facts: dict[str, Any], expected: EqualNodeShares | None
 ) -> None:
     """Four nodes of 8 cores. Three nodes at least are what 17 tasks come to by themselves; four are a wish."""
-    assert tasks_asked(asked(**facts), a_machine(), 0) == expected
+    assert find_task_split(asked(**facts), a_machine(), 0) == expected
 
 
 def test_tasks_that_do_not_fill_their_cores_share_them_in_ways_that_only_slurm_knows() -> None:
     machine, record = a_machine(threads_per_core=2), asked(ntasks=5, max_nodes=5)
-    assert tasks_asked(record, machine, 0) is None
-    assert tasks_asked({**record, "cpus_per_task": 2}, machine, 0) == EqualNodeShares(5, (2, 200, 0), True)
+    assert find_task_split(record, machine, 0) is None
+    assert find_task_split({**record, "cpus_per_task": 2}, machine, 0) == EqualNodeShares(5, (2, 200, 0), True)
 
 
 PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
@@ -420,9 +420,9 @@ def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_t
 ) -> None:
     if isinstance(expected, str):
         with pytest.raises(JobNeverFits, match=expected):
-            parts_asked(asked(**facts), a_machine(), 0, least, most)
+            find_split_choices(asked(**facts), a_machine(), 0, least, most)
     else:
-        assert parts_asked(asked(**facts), a_machine(), 0, least, most) == expected
+        assert find_split_choices(asked(**facts), a_machine(), 0, least, most) == expected
 
 
 @pytest.mark.parametrize(
@@ -437,4 +437,4 @@ def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_t
 def test_a_number_of_nodes_that_only_a_pin_of_ours_can_have_set_is_not_the_owners(
     facts: dict[str, Any], as_before: dict[str, Any]
 ) -> None:
-    assert unpinned(asked(**facts)) == asked(**facts) | as_before
+    assert to_unpinned(asked(**facts)) == asked(**facts) | as_before

@@ -38,7 +38,7 @@ OFF = "IDLE+CLOUD+POWERED_DOWN"
     ],
 )
 def test_which_nodes_take_jobs_and_which_are_woken(state: str, takes: bool, sleeps: bool) -> None:
-    assert (slurm_states.node_takes_jobs(state), slurm_states.node_sleeps(state)) == (takes, sleeps)
+    assert (slurm_states.node_takes_jobs(state), slurm_states.is_node_sleeping(state)) == (takes, sleeps)
 
 
 def scene_of(*jobs: dict[str, Any], **node_states: str) -> Scene:

@@ -11,11 +11,11 @@ from cpsched.model import Request
 from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
     FOREVER_S,
-    nodes_allowed,
+    find_allowed_node_set,
+    get_walltime_s,
     partition_limit_reason,
-    placed_job,
-    unreadable_job,
-    walltime,
+    translate_placed_job,
+    translate_unreadable_job,
 )
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
@@ -26,7 +26,9 @@ from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 def a_machine(**facts: Any) -> SlurmNodeTable:
     features = (["big", "new"], ["big"], ["new"], None)
-    return SlurmNodeTable.of([a_node(f"n{i}", active_features=each, **facts) for i, each in enumerate(features)])
+    return SlurmNodeTable.from_records(
+        [a_node(f"n{i}", active_features=each, **facts) for i, each in enumerate(features)]
+    )
 
 
 def a_partition(**facts: Any) -> SlurmPartition:
@@ -68,7 +70,7 @@ def a_record(**facts: Any) -> dict[str, Any]:
 )
 def test_walltimes(limit: int | None, default: int | None, most: int | None, expected_s: int) -> None:
     partition = a_partition(default_time_min=default, max_time_min=most)
-    assert walltime(a_record(time_limit=limit), partition) == expected_s
+    assert get_walltime_s(a_record(time_limit=limit), partition) == expected_s
 
 
 def test_forever_is_a_year() -> None:
@@ -116,20 +118,20 @@ def test_nodes_that_a_job_may_use(
     facts: dict[str, Any], conflicts: tuple[SlurmReservation, ...], allowed: list[int], named: str
 ) -> None:
     machine = a_machine()
-    row = nodes_allowed(a_record(**facts), machine, a_partition(), conflicts)
+    row = find_allowed_node_set(a_record(**facts), machine, a_partition(), conflicts)
     assert np.flatnonzero(machine.rows[row]).tolist() == allowed
-    assert machine.cluster().node_set_names[row] == named
+    assert machine.build_cluster().node_set_names[row] == named
 
 
 @pytest.mark.parametrize("sign", "|[]()*:")
 def test_features_that_are_more_than_a_list_are_left_to_slurm(sign: str) -> None:
     with pytest.raises(JobNotModelled, match="features"):
-        nodes_allowed(a_record(constraints=[f"big{sign}new"]), a_machine(), a_partition(), ())
+        find_allowed_node_set(a_record(constraints=[f"big{sign}new"]), a_machine(), a_partition(), ())
 
 
 def test_an_empty_feature_is_left_to_slurm() -> None:
     with pytest.raises(JobNotModelled, match="features 'big&'"):
-        nodes_allowed(a_record(constraints=["big&"]), a_machine(), a_partition(), ())
+        find_allowed_node_set(a_record(constraints=["big&"]), a_machine(), a_partition(), ())
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_an_empty_feature_is_left_to_slurm() -> None:
 def test_a_job_that_has_nodes_takes_equal_shares_of_what_it_got(
     facts: dict[str, Any], nodes: int, request_: Request, walltime_s: int
 ) -> None:
-    job = placed_job(a_record(**facts), 5, a_machine(), nodes)
+    job = translate_placed_job(a_record(**facts), 5, a_machine(), nodes)
     assert (job.id, job.submit_s, job.request, job.walltime_s) == (5, 7, request_, walltime_s)
     assert (job.user, job.name, job.queue, job.account, words(job.ineligible)) == (
         "ada",
@@ -162,12 +164,12 @@ def test_a_job_that_has_nodes_takes_equal_shares_of_what_it_got(
 
 def test_facts_that_are_not_there_are_empty_and_a_user_without_a_name_has_a_number() -> None:
     facts = dict.fromkeys(("submit_time", "user_name", "name", "partition", "account"))
-    job = placed_job(a_record(**facts), 5, a_machine(), 1)
+    job = translate_placed_job(a_record(**facts), 5, a_machine(), 1)
     assert (job.submit_s, job.user, job.name, job.queue, job.account) == (0, "1001", "", "", "")
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_job_of_which_nothing_makes_sense_keeps_its_nodes_to_itself(nodes: int) -> None:
-    job = unreadable_job(a_record(submit_time="never", cpus="?"), 5, a_machine(), nodes)
+    job = translate_unreadable_job(a_record(submit_time="never", cpus="?"), 5, a_machine(), nodes)
     assert job.request == Request(nodes, (1, 0), distinct=nodes > 1, exclusive=True)
     assert (job.submit_s, job.walltime_s) == (0, FOREVER_S)

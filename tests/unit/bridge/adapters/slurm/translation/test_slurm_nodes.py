@@ -43,16 +43,16 @@ def a_node(name: str = "n1", **facts: Any) -> dict[str, Any]:
 def test_a_node_has_what_it_says_and_nothing_where_that_makes_no_sense(
     facts: dict[str, Any], capacity: list[int]
 ) -> None:
-    machine = SlurmNodeTable.of([a_node(**facts), a_node("other", configured_gres={"gpu": 1})])
+    machine = SlurmNodeTable.from_records([a_node(**facts), a_node("other", configured_gres={"gpu": 1})])
     assert machine.resources == ("cores", "memory_mib", "gpu")
     assert machine.capacity.tolist() == [capacity, [8, 1000, 1]]
 
 
 def test_memory_does_not_count_where_slurm_does_not_allocate_it() -> None:
-    machine = SlurmNodeTable.of([a_node()], counts_memory=False)
+    machine = SlurmNodeTable.from_records([a_node()], counts_memory=False)
     assert machine.capacity.tolist() == [[8, 0]]
-    assert machine.vector(3, 500, {}) == (3, 0)
-    assert SlurmNodeTable.of([a_node()]).vector(3, 500, {}) == (3, 500)
+    assert machine.to_amount_vector(3, 500, {}) == (3, 0)
+    assert SlurmNodeTable.from_records([a_node()]).to_amount_vector(3, 500, {}) == (3, 500)
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_memory_does_not_count_where_slurm_does_not_allocate_it() -> None:
 def test_cpus_are_rounded_up_to_whole_cores_of_the_node_with_most_threads(
     threads: list[int | None], cpus: int, whole: int
 ) -> None:
-    machine = SlurmNodeTable.of([a_node(f"n{i}", threads_per_core=each) for i, each in enumerate(threads)])
-    assert machine.whole_cores(cpus) == whole
-    assert machine.vector(cpus, 0, {}) == (whole, 0)
+    machine = SlurmNodeTable.from_records([a_node(f"n{i}", threads_per_core=each) for i, each in enumerate(threads)])
+    assert machine.round_up_to_cores(cpus) == whole
+    assert machine.to_amount_vector(cpus, 0, {}) == (whole, 0)
 
 
 def test_amounts_stand_in_the_order_of_the_resources_and_unknown_ones_are_refused() -> None:
-    machine = SlurmNodeTable.of([a_node(configured_gres={"gpu:a100": 2, "fpga": 1})])
+    machine = SlurmNodeTable.from_records([a_node(configured_gres={"gpu:a100": 2, "fpga": 1})])
     assert machine.resources == ("cores", "memory_mib", "fpga", "gpu", "gpu:a100")
-    assert machine.vector(1, 2, {"gpu": 3, "fpga": 4}) == (1, 2, 4, 3, 0)
-    assert machine.vector(1, 2, {"gpu": 3, "tape": 1}) is None
+    assert machine.to_amount_vector(1, 2, {"gpu": 3, "fpga": 4}) == (1, 2, 4, 3, 0)
+    assert machine.to_amount_vector(1, 2, {"gpu": 3, "tape": 1}) is None
 
 
 def test_nodes_are_found_by_name_and_names_of_no_node_left_out() -> None:
-    machine = SlurmNodeTable.of([a_node(name, active_features=features) for name, features in
+    machine = SlurmNodeTable.from_records([a_node(name, active_features=features) for name, features in
                           (("a", ["x"]), ("b", None), ("c", ["x", "y"]))])  # fmt: skip
-    assert machine.members(["c", "nobody", "a"]).tolist() == [True, False, True]
+    assert machine.mask_of_names(["c", "nobody", "a"]).tolist() == [True, False, True]
     assert {name: mask.tolist() for name, mask in machine.features.items()} == {
         "x": [True, False, True],
         "y": [False, False, True],
@@ -85,15 +85,15 @@ def test_nodes_are_found_by_name_and_names_of_no_node_left_out() -> None:
 
 
 def test_node_sets_of_the_same_nodes_are_one_and_a_new_one_makes_a_new_cluster() -> None:
-    machine = SlurmNodeTable.of([a_node("a"), a_node("b")])
-    whole = machine.cluster()
-    assert machine.node_set(np.array([True, True]), NodeSetPart("feature", "again")) == 0
-    assert machine.cluster() is whole
+    machine = SlurmNodeTable.from_records([a_node("a"), a_node("b")])
+    whole = machine.build_cluster()
+    assert machine.intern_node_set(np.array([True, True]), NodeSetPart("feature", "again")) == 0
+    assert machine.build_cluster() is whole
     mask = np.array([False, True])
-    assert machine.node_set(mask, NodeSetPart("feature", "some")) == 1
-    assert machine.node_set(mask.copy(), NodeSetPart("feature", "the same")) == 1
+    assert machine.intern_node_set(mask, NodeSetPart("feature", "some")) == 1
+    assert machine.intern_node_set(mask.copy(), NodeSetPart("feature", "the same")) == 1
     mask[:] = True
-    found = machine.cluster()
+    found = machine.build_cluster()
     assert found is not whole
     assert found.node_set_names == ("all", "some")
     assert found.node_sets.tolist() == [[True, True], [False, True]]
@@ -108,12 +108,12 @@ def test_node_sets_of_the_same_nodes_are_one_and_a_new_one_makes_a_new_cluster()
     ],
 )  # fmt: skip
 def test_the_machine_stays_until_the_configuration_of_a_node_changes(change: dict[str, Any]) -> None:
-    machine = SlurmNodeTable.of([a_node()])
-    assert SlurmNodeTable.of([a_node(state="DOWN")], previous=machine) is machine
-    assert SlurmNodeTable.of([a_node(**change)], previous=machine) is not machine
-    assert SlurmNodeTable.of([a_node()]) is not machine
+    machine = SlurmNodeTable.from_records([a_node()])
+    assert SlurmNodeTable.from_records([a_node(state="DOWN")], previous=machine) is machine
+    assert SlurmNodeTable.from_records([a_node(**change)], previous=machine) is not machine
+    assert SlurmNodeTable.from_records([a_node()]) is not machine
 
 
 def test_a_cluster_without_nodes_is_one() -> None:
-    machine = SlurmNodeTable.of([])
+    machine = SlurmNodeTable.from_records([])
     assert (machine.names, machine.threads, machine.capacity.shape) == ((), 1, (0, 2))

@@ -9,7 +9,7 @@ import pytest
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_pins import start_settings
+from cpsched_bridge.adapters.slurm.translation.start_pins import make_start_pins
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -80,7 +80,7 @@ def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partitio
     """A number that is more than that would keep the job from starting, though Slurm itself shows it."""
     record = {"ntasks": 6, "cpus": 6, "num_nodes": 1, "max_nodes": high, "ntasks_per_node": None}
     record |= {"cpus_per_task": 1, "min_cpus_per_node": 1}
-    assert start_settings(record, 3, allowed).restore == f"TasksPerNode=0 NumNodes={restore} NumTasks=6"
+    assert make_start_pins(record, 3, allowed).restore == f"TasksPerNode=0 NumNodes={restore} NumTasks=6"
 
 
 def test_a_pin_says_how_to_give_the_record_back() -> None:

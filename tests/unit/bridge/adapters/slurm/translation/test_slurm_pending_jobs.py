@@ -64,7 +64,7 @@ def test_the_plugins_words_hold_nothing_where_there_is_no_plugin_to_guard_them()
 def test_a_job_that_is_left_is_named_as_people_do_and_its_reason_can_be_printed() -> None:
     task = {"array_id": 19, "array_task_id": 3, "array_tasks_waiting": None}
     left = the_left(one(**task, user_name=None, partition="a\x1bb"))
-    assert (left.job_id, left.label, left.user) == (slurm_job_ids.task_id(19, 3), "19_3", "")
+    assert (left.job_id, left.label, left.user) == (slurm_job_ids.make_task_id(19, 3), "19_3", "")
     assert words(left.reason).startswith("unknown partition a")
     assert "\x1b" not in words(left.reason)
 
@@ -119,9 +119,9 @@ def test_a_node_list_is_ours_if_ledger_or_plugin_say_so(
 
 def test_a_node_list_of_one_task_is_that_of_the_record_that_it_shares() -> None:
     scene = one(array_id=19, array_tasks_waiting="1-3", required_nodes="n2")
-    seen = observe(scene, pinned={slurm_job_ids.task_id(19, 3)})
+    seen = observe(scene, pinned={slurm_job_ids.make_task_id(19, 3)})
     assert [(p.label, p.pinned) for p in seen.pending] == [("19_1", True), ("19_2", True), ("19_3", True)]
-    assert words(the_left(scene, pinned={slurm_job_ids.task_id(19, 4)}).reason) == "its owner chose its nodes"
+    assert words(the_left(scene, pinned={slurm_job_ids.make_task_id(19, 4)}).reason) == "its owner chose its nodes"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_so_many_tasks_may_start_as_the_array_has_room_for(
     rows += [{**rows[0], **placed, "id": 200 + i, "array_task_id": 10 + i} for i in range(running)]
     seen = observe(scene)
     assert [p.job.ineligible for p in seen.pending] == waits
-    assert [p.job.id for p in seen.pending] == [slurm_job_ids.task_id(19, task) for task in (1, 2, 3)]
+    assert [p.job.id for p in seen.pending] == [slurm_job_ids.make_task_id(19, task) for task in (1, 2, 3)]
     assert len({p.job.request for p in seen.pending}) == 1
 
 
@@ -246,12 +246,12 @@ def test_another_partition_or_reservation_makes_a_record_read_anew() -> None:
 def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None:
     scene, translator = one(array_id=19, array_tasks_waiting="1-2"), SlurmTranslator()
     translator.observe(scene.read())
-    numbers = [slurm_job_ids.task_id(19, task) for task in (1, 2)]
-    assert list(translator.queue.jobs()) == numbers
-    assert [translator.queue.jobs()[number].id for number in numbers] == numbers
+    numbers = [slurm_job_ids.make_task_id(19, task) for task in (1, 2)]
+    assert list(translator.queue.get_modelled_jobs()) == numbers
+    assert [translator.queue.get_modelled_jobs()[number].id for number in numbers] == numbers
     scene.job("first")["array_tasks_waiting"] = "2"
     translator.observe(scene.read())
-    assert list(translator.queue.jobs()) == list(translator.queue.asked) == numbers[1:]
+    assert list(translator.queue.get_modelled_jobs()) == list(translator.queue.asked) == numbers[1:]
     scene.rows["nodes"] = scene.rows["nodes"][:-1]
     before = translator.queue.asked[numbers[1]]
     translator.observe(scene.read())
@@ -261,9 +261,11 @@ def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None
 def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() -> None:
     """Its owner has lowered the limit."""
     limits = array_tasks.ArrayTaskLimits()
-    assert limits.room({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
-    assert limits.room({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, "the limit is remembered"
-    assert limits.room({"array_id": 20, "array_tasks_parallel": None}, {}) is None
+    assert limits.remaining_tasks({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
+    assert limits.remaining_tasks({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, (
+        "the limit is remembered"
+    )
+    assert limits.remaining_tasks({"array_id": 20, "array_tasks_parallel": None}, {}) is None
 
 
 ON_ITS_WAY = {**FREE, "required_nodes": "n2"}

@@ -8,7 +8,7 @@ import pytest
 
 from cpsched.model import Request
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, without_reserved_conflicts
+from cpsched_bridge.adapters.slurm.translation.start_layouts import SentJobStart, defer_reservation_conflicts
 from cpsched_bridge.ports import Observation, Outage
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import LATER, Scene
@@ -201,7 +201,7 @@ def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
     def kept(*starts: SentJobStart, under_way: tuple[SentJobStart, ...] = ()) -> list[SentJobStart | str]:
         capacity = translator.machine.capacity if translator.machine else None
         assert capacity is not None
-        return without_reserved_conflicts(starts, under_way, translator.to_come, capacity, scene.now_s)
+        return defer_reservation_conflicts(starts, under_way, translator.to_come, capacity, scene.now_s)
 
     assert kept(short, long, short, long, short) == [short, long, short, told, short]
     assert kept(long, short, under_way=(long,)) == [told, short]

@@ -8,7 +8,7 @@ from cpsched.model import Job, Request, RunningJob
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.slurm_running import within_capacity
+from cpsched_bridge.adapters.slurm.translation.slurm_running import drop_overcommitted_nodes
 from cpsched_bridge.ports import Observation
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
@@ -92,9 +92,9 @@ def test_a_start_in_the_controllers_future_is_one_of_now() -> None:
 
 
 def test_a_node_that_would_be_too_full_is_left_out_of_a_job_on_several_and_stays_that_of_a_job_on_it_alone() -> None:
-    machine = SlurmNodeTable.of([a_node("n1", effective_cpus=16), a_node("n2", effective_cpus=16)])
+    machine = SlurmNodeTable.from_records([a_node("n1", effective_cpus=16), a_node("n2", effective_cpus=16)])
     alone = RunningJob(Job(1, 0, 60, Request(1, (10, 0))), 0, ((0, 1),))
     several = RunningJob(Job(2, 0, 60, Request(2, (9, 0), distinct=True)), 0, ((0, 1), (1, 1)))
     for order in ((alone, several), (several, alone)):
-        kept = {each.job.id: each.placement for each in within_capacity(machine, order)}
+        kept = {each.job.id: each.placement for each in drop_overcommitted_nodes(machine, order)}
         assert kept == {1: ((0, 1),), 2: ((1, 1),)}

@@ -72,7 +72,7 @@ def test_who_holds_a_job_of_priority_0(
     guarded: bool,
     holder: Hold,
 ) -> None:
-    assert slurm_states.hold_by(0, reason, admin_comment, comment, restarts, guarded) is holder
+    assert slurm_states.classify_hold(0, reason, admin_comment, comment, restarts, guarded) is holder
 
 
 REASONS = (USER, ADMIN, "Dependency", "BadConstraints", None)
@@ -84,7 +84,7 @@ def test_the_bridges_by_record_only_as_the_rule_says(guarded: bool) -> None:
     """Every combination: never the bridge's without the mark, with another's word, or on an administrator's reason."""
     ours = set()
     for reason, mark, comment, restarts in product(REASONS, (WAIT, None, "bridge:wait x"), COMMENTS, (0, 1)):
-        if slurm_states.hold_by(0, reason, mark, comment, restarts, guarded) is Hold.PLUGIN:
+        if slurm_states.classify_hold(0, reason, mark, comment, restarts, guarded) is Hold.PLUGIN:
             ours.add((reason, mark, comment, restarts))
     assert {mark for _, mark, _, _ in ours} == {WAIT}
     assert not any("-held" in (comment or "") for _, _, comment, _ in ours)
@@ -95,7 +95,7 @@ def test_the_bridges_by_record_only_as_the_rule_says(guarded: bool) -> None:
 
 @pytest.mark.parametrize("priority", [1, 4_294_901_757, None])
 def test_only_priority_0_is_a_hold(priority: int | None) -> None:
-    assert slurm_states.hold_by(priority, ADMIN, WAIT, "bridge:wait", 0, True) is Hold.NONE
+    assert slurm_states.classify_hold(priority, ADMIN, WAIT, "bridge:wait", 0, True) is Hold.NONE
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_only_priority_0_is_a_hold(priority: int | None) -> None:
 )
 def test_whose_node_list_it_is(admin_comment: str | None, comment: str | None, guarded: bool, ours: bool) -> None:
     record = {"admin_comment": admin_comment, "comment": comment}
-    assert slurm_states.pinned_by_bridge(record, guarded) is ours
+    assert slurm_states.is_pinned_by_bridge(record, guarded) is ours

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, required_nodes
+from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, find_required_positions
 
 MEASURED = json.loads((Path(__file__).parents[5] / "data" / "slurm" / "splits.json").read_text())
 
@@ -27,7 +27,7 @@ def test_a_real_slurm_splits_so(case: dict[str, Any]) -> None:
 
 @given(TASKS, ROOM)
 def test_no_node_that_is_needed_can_be_spared_and_together_they_hold_all_tasks(tasks: int, room: list[int]) -> None:
-    kept = required_nodes(tasks, room)
+    kept = find_required_positions(tasks, room)
     if sum(room) < tasks:
         assert kept == []
         return

@@ -7,8 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_options import SAID, Options, connect, transport_of
-from cpsched_bridge.adapters.slurm.transport.auto_transport import MOST_TIMEOUTS, AutoSlurmTransport, installed
+from cpsched_bridge.adapters.slurm.slurm_options import SAID, Options, connect, make_transport
+from cpsched_bridge.adapters.slurm.transport.auto_transport import (
+    MOST_TIMEOUTS,
+    AutoSlurmTransport,
+    is_pyslurm_installed,
+)
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -58,7 +62,7 @@ class Tried:
 class Commands(SlurmCliTransport):
     """The other one, without programs."""
 
-    def config(self) -> dict[str, Any]:
+    def read_config(self) -> dict[str, Any]:
         return {"of": "cli"}
 
 
@@ -68,18 +72,18 @@ def auto(tried: Tried, there: bool = True) -> AutoSlurmTransport:
 
 def test_without_a_pyslurm_it_is_known_at_once_that_it_is_cli() -> None:
     chosen = auto(Tried("25.11.2"), there=False)
-    assert chosen.chosen() == ("cli", "pyslurm is not installed")
-    assert chosen.waits_for() is None
-    assert (chosen.config(), chosen.child_starts, chosen.starts_in_one_change) == ({"of": "cli"}, 0, False)
+    assert chosen.transport_choice() == ("cli", "pyslurm is not installed")
+    assert chosen.not_ready_reason() is None
+    assert (chosen.read_config(), chosen.child_starts, chosen.starts_in_one_change) == ({"of": "cli"}, 0, False)
 
 
 def test_a_pyslurm_that_works_is_taken_with_the_first_call() -> None:
     tried = Tried("25.11.2")
     chosen = auto(tried)
-    assert chosen.chosen() is None
+    assert chosen.transport_choice() is None
     assert not chosen.starts_in_one_change
-    assert chosen.config() == {"of": "pyslurm"}
-    assert chosen.chosen() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
+    assert chosen.read_config() == {"of": "pyslurm"}
+    assert chosen.transport_choice() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
     assert (chosen.child_starts, chosen.starts_in_one_change) == (1, True)
     chosen.close()
     assert tried.closed
@@ -97,8 +101,8 @@ def test_a_pyslurm_that_works_is_taken_with_the_first_call() -> None:
 def test_one_that_does_not_work_here_is_left_and_the_reason_told(answer: str | BackendError, words: str) -> None:
     tried = Tried(answer)
     chosen = auto(tried)
-    assert chosen.config() == {"of": "cli"}
-    found = chosen.chosen()
+    assert chosen.read_config() == {"of": "cli"}
+    found = chosen.transport_choice()
     assert found is not None
     assert found[0] == "cli"
     assert words in found[1]
@@ -112,43 +116,43 @@ def test_while_nothing_can_be_known_nothing_is_chosen(error: BackendError) -> No
     for _ in range(5):
         with pytest.raises(type(error)):
             chosen.read()
-        assert chosen.chosen() is None
-    assert chosen.config() == {"of": "pyslurm"}
+        assert chosen.transport_choice() is None
+    assert chosen.read_config() == {"of": "pyslurm"}
 
 
 def test_one_that_never_answers_is_left_after_some_times() -> None:
     chosen = auto(Tried(BackendTimeout("hello: no answer")))
     for _ in range(MOST_TIMEOUTS - 1):
         with pytest.raises(BackendTimeout):
-            chosen.config()
-    assert chosen.config() == {"of": "cli"}
-    assert chosen.chosen() == ("cli", f"hello: no answer, {MOST_TIMEOUTS} times in a row")
+            chosen.read_config()
+    assert chosen.read_config() == {"of": "cli"}
+    assert chosen.transport_choice() == ("cli", f"hello: no answer, {MOST_TIMEOUTS} times in a row")
 
 
 def test_what_was_chosen_stays_whatever_becomes_of_it() -> None:
     tried = Tried("25.11.2")
     chosen = auto(tried)
-    chosen.config()
+    chosen.read_config()
     tried.answers = [BackendDied("gone")]
-    assert chosen.config() == {"of": "pyslurm"}
-    assert chosen.chosen() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
+    assert chosen.read_config() == {"of": "pyslurm"}
+    assert chosen.transport_choice() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
 
 
 def test_what_it_waits_for_is_the_import_and_an_import_that_fails_decides() -> None:
-    assert auto(Tried("25.11.2", begins="imports")).waits_for() == "imports"
+    assert auto(Tried("25.11.2", begins="imports")).not_ready_reason() == "imports"
     chosen = auto(Tried("25.11.2", begins=BackendStartFailed("exit status 1")))
-    assert chosen.waits_for() is None
-    assert chosen.chosen() == ("cli", "exit status 1")
+    assert chosen.not_ready_reason() is None
+    assert chosen.transport_choice() == ("cli", "exit status 1")
 
 
 def test_a_pyslurm_that_cannot_be_imported_is_found_out_in_its_process() -> None:
     """Never in the bridge's own."""
     tried = PyslurmTransport(client=PyslurmClient("no_such_pyslurm"))
     chosen = AutoSlurmTransport(lambda: tried, lambda why: Commands(why=why), lambda: True)
-    while chosen.waits_for() is not None:
+    while chosen.not_ready_reason() is not None:
         pass
-    assert chosen.config() == {"of": "cli"}
-    found = chosen.chosen()
+    assert chosen.read_config() == {"of": "cli"}
+    found = chosen.transport_choice()
     assert found is not None
     assert "pyslurm cannot be imported" in found[1]
     assert not {"pyslurm", "no_such_pyslurm"} & sys.modules.keys()
@@ -162,14 +166,14 @@ def test_whether_there_is_a_pyslurm_is_seen_without_importing_it(
     monkeypatch.setattr(sys, "path_importer_cache", {})
     (tmp_path / "pyslurm").mkdir()
     (tmp_path / "pyslurm" / "__init__.py").write_text("raise SystemExit('imported')")
-    assert installed()
+    assert is_pyslurm_installed()
     assert "pyslurm" not in sys.modules
 
 
 def test_the_settings_may_name_one() -> None:
-    assert transport_of(Options(transport="cli")).chosen() == ("cli", SAID)
-    assert transport_of(Options(transport="pyslurm")).chosen() == ("pyslurm", SAID)
-    assert isinstance(transport_of(Options()), AutoSlurmTransport)
+    assert make_transport(Options(transport="cli")).transport_choice() == ("cli", SAID)
+    assert make_transport(Options(transport="pyslurm")).transport_choice() == ("pyslurm", SAID)
+    assert isinstance(make_transport(Options()), AutoSlurmTransport)
 
 
 def test_all_programs_of_a_backend_share_one_bucket() -> None:

@@ -43,26 +43,26 @@ def test_a_number_with_several_records_has_none(records: int) -> None:
 
 def test_only_jobs_asked_for_are_taken_from_an_answer() -> None:
     """A forger in the group may print a record of a job outside of it, which stands there once."""
-    found = Scontrol({5: (9,)}).suspects().records({5, 6}, ROWS)
+    found = Scontrol({5: (9,)}).suspects().resolve({5, 6}, ROWS)
     assert set(found) == {5, 6}
 
 
 def test_halves_are_asked_for_until_the_forger_is_alone() -> None:
     scontrol = Scontrol({3: (1, 2, 3, 4)})
-    assert set(scontrol.suspects().records({1, 2, 3, 4, 77}, ROWS)) == {1, 2, 4}
+    assert set(scontrol.suspects().resolve({1, 2, 3, 4, 77}, ROWS)) == {1, 2, 4}
     assert scontrol.asked == [[1, 2, 3, 4], [1, 2], [3, 4], [3], [4]]
 
 
 @pytest.mark.parametrize("scontrol", [Scontrol(fails=True), Scontrol(ends_early=True)])
 def test_an_answer_that_fails_tells_nothing(scontrol: Scontrol) -> None:
-    assert scontrol.suspects().records({1}, ROWS) == {}
+    assert scontrol.suspects().resolve({1}, ROWS) == {}
 
 
 def test_groups_and_questions_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ambiguous_jobs, "GROUP", 3)
     monkeypatch.setattr(ambiguous_jobs, "QUESTIONS", 2)
     scontrol = Scontrol()
-    assert set(scontrol.suspects().records(set(range(7)), ROWS)) == set(range(6))
+    assert set(scontrol.suspects().resolve(set(range(7)), ROWS)) == set(range(6))
     assert scontrol.asked == [[0, 1, 2], [3, 4, 5]]
 
 
@@ -80,5 +80,5 @@ def test_a_kept_answer_ends_with_age_row_and_suspicion() -> None:
         (ambiguous_jobs.KEPT_S, {1, 2}, changed, [[1]]),
     ):
         scontrol.now_s, scontrol.asked = now_s, []
-        assert set(looking.records(numbers, rows)) == numbers
+        assert set(looking.resolve(numbers, rows)) == numbers
         assert scontrol.asked == asked

@@ -60,18 +60,18 @@ def test_a_hidden_task_that_is_gone_by_then_leaves_the_others_as_they_are() -> N
 @each_release
 def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
     looking = SlurmCliReader(programs=Programs([Job(5), *ARRAY], release))
-    assert [job["id"] for job in looking.look(None)] == [5, 7, 8]
-    common, task = looking.look([7])
+    assert [job["id"] for job in looking.read_jobs(None)] == [5, 7, 8]
+    common, task = looking.read_jobs([7])
     assert (common["array_tasks_waiting"], common["state_reason"], task["array_task_id"]) == ("0-2,5", "JobHeldUser", 3)
-    assert looking.look([]) == []
+    assert looking.read_jobs([]) == []
 
 
 def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
     programs = Programs([Job(5)])
     programs.broken["squeue --local"] = BackendUnavailable("squeue: slurm_load_jobs error: Invalid job id specified")
-    assert SlurmCliReader(programs=programs).look([6]) == []
+    assert SlurmCliReader(programs=programs).read_jobs([6]) == []
     with pytest.raises(BackendUnavailable):
-        SlurmCliReader(programs=programs).look([6, 7])
+        SlurmCliReader(programs=programs).read_jobs([6, 7])
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_ended_jobs_are_told_once_the_database_answers() -> None:
     )
     looking = SlurmCliReader(programs=Past(1, SACCT, *rows))
     with pytest.raises(BackendTimeout):
-        looking.past(since_s)
+        looking.read_accounting(since_s)
     told = {
         "id": 12, "name": "a\nb", "user_name": "root", "account": "lab", "partition": "main",
         "submit_time": 1795381000, "start_time": 1795381100, "end_time": 1795381200, "time_limit": 60,
@@ -480,36 +480,36 @@ def test_ended_jobs_are_told_once_the_database_answers() -> None:
         "array_task_id": None, "nodelist": None, "allocated_tres": None,
     }  # fmt: skip
     in_partitions_limit = {"id": 14, "end_time": since_s + 1, "time_limit": "PartitionLimit", "array_task_id": None}
-    assert list(looking.past(since_s)) == [told, told | just_later, told | in_partitions_limit]
+    assert list(looking.read_accounting(since_s)) == [told, told | just_later, told | in_partitions_limit]
 
 
 @pytest.mark.parametrize(("since_s", "expected"), [(5, "uts1000000"), (1795380000, "uts1795380000")])
 def test_sacct_is_asked_from_a_time_that_it_takes(since_s: int, expected: str) -> None:
-    assert f"--starttime={expected}" in sacct.command(since_s, "~w")
+    assert f"--starttime={expected}" in sacct.build_sacct_command(since_s, "~w")
 
 
 @pytest.mark.parametrize(("answers", "waits"), [(True, [4.0, 0.0]), (False, [0.0, 0.0])])
 def test_only_the_first_past_waits_if_accounting_answers(
     answers: bool, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_reader, "privilege_of", lambda user: {"accounting_answers": answers})
+    monkeypatch.setattr(cli_reader, "query_privilege", lambda user: {"accounting_answers": answers})
     waited: list[float] = []
     monkeypatch.setattr(Answers, "answered", lambda self, wait_s: waited.append(wait_s))
     past, others = Past(0, SACCT), Programs()
     looking = SlurmCliReader(
         deadline_s=4.0, programs=lambda asked, *rest: (past if "sacct" in asked else others)(asked, *rest)
     )
-    looking.facts()
+    looking.gather_facts()
     for _ in range(2):
         with pytest.raises(BackendTimeout):
-            looking.past(0)
+            looking.read_accounting(0)
     assert waited == waits
 
 
 @pytest.mark.parametrize("rows", [(SACCT[:-1],), ((*SACCT, "x"), SACCT[:-1]), (("garbage",),)])
 def test_a_past_that_is_not_whole_is_none(rows: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(BackendUnavailable, match="sacct"):
-        SlurmCliReader(programs=Past(0, *rows)).past(0)
+        SlurmCliReader(programs=Past(0, *rows)).read_accounting(0)
 
 
 @pytest.mark.parametrize("instead", ["garbage", "{whole}x", "{cut}"])
@@ -517,7 +517,7 @@ def test_a_past_with_another_end_is_none(instead: str) -> None:
     end = "~w"
     whole = "".join(value + end for value in SACCT) + "\n"
     with pytest.raises(BackendUnavailable, match="ends early"):
-        sacct.past(instead.format(whole=whole, cut=whole[:-1]), end, 0)
+        sacct.parse_ended_jobs(instead.format(whole=whole, cut=whole[:-1]), end, 0)
 
 
 def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:

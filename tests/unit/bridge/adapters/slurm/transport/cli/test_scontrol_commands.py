@@ -40,10 +40,10 @@ class Jobs:
         self.before: Callable[[], None] = lambda: None
         self.then: Callable[[], None] = lambda: None
 
-    def config(self) -> Record:
+    def read_config(self) -> Record:
         return {"job_submit_plugins": self.plugins}
 
-    def look(self, numbers: Collection[int] | None) -> list[Record]:
+    def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
         if self.error is not None:
             raise self.error
         assert numbers is not None

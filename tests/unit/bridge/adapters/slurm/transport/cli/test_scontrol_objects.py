@@ -11,7 +11,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.slurm_records import NEVER_S, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import partition_of
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import translate_partition
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS, NODE
@@ -147,7 +147,7 @@ def test_an_answer_that_ends_early_is_no_reading(name: str) -> None:
 def test_names_and_values_may_hold_blanks() -> None:
     """slurm.conf takes them in quotes; groups of a directory service have them."""
     text = partition("long queue", "n1", ("AllowGroups=ALL", "AllowGroups=domain users,hpc"))
-    (found,) = scontrol_objects.partitions(text)
+    (found,) = scontrol_objects.parse_partitions(text)
     assert (found["name"], found["allowed_groups"], found["allowed_accounts"]) == (
         "long queue", ["domain users", "hpc"], ["ALL"],
     )  # fmt: skip
@@ -163,12 +163,12 @@ def test_a_list_that_is_not_set_keeps_no_job_out(word: str, names: list[str] | N
         "AllowQos": "allowed_qos", "DenyQos": "denied_qos",
     }  # fmt: skip
     lists = " ".join(f"{each}={word}" for each in fields)
-    (found,) = scontrol_objects.partitions(
+    (found,) = scontrol_objects.parse_partitions(
         partition("main", "n1", ("AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL", lists))
     )
     assert {name: found[name] for name in fields.values()} == dict.fromkeys(fields.values(), names or ["ALL"])
     assert (found["unreadable"], found["unknown"]) == (None, None)
-    used = partition_of(found, SlurmNodeTable.of(read()[0].nodes))
+    used = translate_partition(found, SlurmNodeTable.from_records(read()[0].nodes))
     allowed, denied = (frozenset({"lab", "ops"}), frozenset({"lab", "ops"})) if names else (None, frozenset())
     assert (used.allowed_accounts, used.denied_accounts) == (allowed, denied)
     assert (used.allowed_qos, used.denied_qos) == (allowed, denied)
@@ -177,7 +177,7 @@ def test_a_list_that_is_not_set_keeps_no_job_out(word: str, names: list[str] | N
 
 def test_what_people_write_is_no_field() -> None:
     below = "   Reason=State=DOWN Colour=red\nState=DOWN Sound=loud [root@now]\n   Comment=Gres=none\n\n"
-    (found,) = scontrol_objects.nodes(node("n1").rstrip("\n") + "\n" + below)
+    (found,) = scontrol_objects.parse_nodes(node("n1").rstrip("\n") + "\n" + below)
     assert (found["state"], found["configured_gres"], found["unknown"]) == ("IDLE", {"gpu": 2}, None)
 
 
@@ -191,7 +191,7 @@ def test_what_people_write_is_no_field() -> None:
     ],
 )
 def test_whole_nodes_have_a_field_of_their_own_since_26_05(printed: str, sharing: str) -> None:
-    (found,) = scontrol_objects.partitions(partition("main", "n1", ("OverSubscribe=NO", printed)))
+    (found,) = scontrol_objects.parse_partitions(partition("main", "n1", ("OverSubscribe=NO", printed)))
     assert found["oversubscribe"] == sharing
 
 
@@ -221,7 +221,7 @@ def test_a_field_is_in_one_list_only() -> None:
     for known in KINDS.values():
         lists = [known.read, known.harmless, known.text, known.only.keys()]
         assert sum(map(len, lists)) == len(known.names)
-    assert NODE.left_to_slurm({"MCS_label": "N/A", "Gres": "x", "New": "y" * 200}) == {"New": "y" * 80}
+    assert NODE.find_unsupported({"MCS_label": "N/A", "Gres": "x", "New": "y" * 200}) == {"New": "y" * 80}
 
 
 RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions.txt"
@@ -230,7 +230,7 @@ RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions
 def test_recorded_partitions_have_no_unknown_field() -> None:
     text = re.sub(r" (?=AllowGroups|AllocNodes|DefaultTime|MaxNodes|Nodes|Priority|OverTime|State|JobDef|DefMem|TRES)",
                   "\n   ", RECORDED.read_text()).replace("\nPartitionName", "\n\nPartitionName")  # fmt: skip
-    found = scontrol_objects.partitions(text.rstrip("\n") + "\n\n")
+    found = scontrol_objects.parse_partitions(text.rstrip("\n") + "\n\n")
     assert len(found) > 1
     assert [each["unknown"] or each["unreadable"] for each in found] == [None] * len(found)
 
@@ -284,12 +284,12 @@ CORES_READ = {
 )
 def test_a_reservation_of_cores(printed: str, read: dict[str, object]) -> None:
     """26.05 and 22.05; a comment that looks like a line of cores is none."""
-    assert scontrol_objects.reservations(printed) == [read]
+    assert scontrol_objects.parse_reservations(printed) == [read]
 
 
 def test_a_reservation_of_licences_has_no_nodes() -> None:
     printed = CORES_26_05.replace("Nodes=n[1-2]", "Nodes=(null)").replace(
         "     NodeName=n1 CoreIDs=0,8\n     NodeName=n2 CoreIDs=0-3\n", ""
     )
-    found = scontrol_objects.reservations(printed)[0]
+    found = scontrol_objects.parse_reservations(printed)[0]
     assert (found["nodes"], found["cpu_ids_by_node"]) == (None, {})

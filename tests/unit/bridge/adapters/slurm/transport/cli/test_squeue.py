@@ -11,14 +11,14 @@ FIELDS, END = ("JobID", "Name"), "~w"
 
 
 def test_fields_are_asked_for_with_the_word_as_their_end() -> None:
-    command = squeue.command(FIELDS, END, [9, 3])
+    command = squeue.build_squeue_command(FIELDS, END, [9, 3])
     assert command[-1] == "JobID:~w,Name:~w"
     assert command[command.index("--jobs") + 1] == "3,9"
     assert {"--all", "--states=all", "--local", "--noheader"} <= set(command)
 
 
 def test_a_word_is_new_each_time_and_no_width() -> None:
-    words = {squeue.word() for _ in range(100)}
+    words = {squeue.make_random_word() for _ in range(100)}
     assert len(words) == 100
     assert all(word[0] == "~" and not {",", ":", " "} & set(word) for word in words)
 
@@ -87,18 +87,18 @@ def test_an_answer_that_is_not_whole_is_none(printed: str) -> None:
 
 def test_a_number_that_stands_there_twice_or_is_none_is_refused() -> None:
     with pytest.raises(BackendUnavailable, match="twice"):
-        squeue.by_number([{"JobID": "1"}, {"JobID": "1"}])
+        squeue.index_by_number([{"JobID": "1"}, {"JobID": "1"}])
     with pytest.raises(BackendUnavailable, match="number"):
-        squeue.by_number([{"JobID": "x"}])
+        squeue.index_by_number([{"JobID": "x"}])
 
 
 def test_whole_nodes_have_a_field_of_their_own_since_26_05() -> None:
-    assert "Exclusive" in squeue.fields_for((26, 5))
-    assert "Exclusive" not in squeue.fields_for((25, 11))
+    assert "Exclusive" in squeue.select_fields((26, 5))
+    assert "Exclusive" not in squeue.select_fields((25, 11))
 
 
 def test_many_jobs_are_asked_for_in_parts() -> None:
-    assert [len(part) for part in squeue.chunks(range(4500))] == [2000, 2000, 500]
+    assert [len(part) for part in squeue.split_into_chunks(range(4500))] == [2000, 2000, 500]
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_what_slurm_changes_of_waiting_jobs_by_itself_is_no_change(
     before: dict[str, str], now: dict[str, str], expected: bool
 ) -> None:
     row = {"State": "PENDING", "Reason": "Priority", "PriorityLong": "1", "Name": "a"}
-    assert squeue.stayed({**row, **before}, {**row, **now}) is expected
-    assert not squeue.stayed(None, row)
+    assert squeue.is_unchanged({**row, **before}, {**row, **now}) is expected
+    assert not squeue.is_unchanged(None, row)

@@ -12,18 +12,18 @@ def test_each_reading_that_is_late_gives_the_next_one_more_time() -> None:
     patience = AdaptiveIdleTimeout(10.0)
     seen = []
     for _ in range(4):
-        with contextlib.suppress(BackendTimeout), patience.reading():
+        with contextlib.suppress(BackendTimeout), patience.track_reading():
             raise BackendTimeout("late")
-        seen.append((patience.silence_s, patience.most_s))
+        seen.append((patience.silence_s, patience.limit_s))
     assert seen == [(20.0, 120.0), (40.0, 240.0), (60.0, 360.0), (60.0, 360.0)]
     for expected in (30.0, 15.0, 10.0, 10.0):
-        with patience.reading():
+        with patience.track_reading():
             pass
         assert patience.silence_s == expected
 
 
 def test_a_reading_that_fails_for_another_reason_gives_no_more_time() -> None:
     patience = AdaptiveIdleTimeout(10.0)
-    with pytest.raises(BackendUnavailable), patience.reading():
+    with pytest.raises(BackendUnavailable), patience.track_reading():
         raise BackendUnavailable("not reached")
     assert patience.silence_s == 10.0

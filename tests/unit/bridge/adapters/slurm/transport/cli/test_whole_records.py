@@ -215,8 +215,8 @@ def test_the_configuration_as_a_whole() -> None:
         "scheduler_type": "sched/backfill", "select_type": "select/cons_tres",
         "select_type_parameters": ["CR_CORE_MEMORY"], "slurm_user_name": "slurm", "version": "22.05.8",
     }  # fmt: skip
-    found = SlurmCliReader(programs=Programs(broken={"scontrol show config": printed})).config()
+    found = SlurmCliReader(programs=Programs(broken={"scontrol show config": printed})).read_config()
     assert among(found, expected) == expected
     bare = printed.replace("associations,limits,qos", "none").replace("preempt/none", "preempt/qos")
-    found = SlurmCliReader(programs=Programs(broken={"scontrol show config": bare})).config()
+    found = SlurmCliReader(programs=Programs(broken={"scontrol show config": bare})).read_config()
     assert (found["accounting_storage_enforce"], found["preempt_type"]) == ([], "preempt/qos")

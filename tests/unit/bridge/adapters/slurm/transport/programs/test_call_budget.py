@@ -9,9 +9,9 @@ from cpsched_bridge.adapters.slurm.transport.programs.call_budget import (
     SLEEP_S,
     SlurmRpcRateLimit,
     SlurmRpcTokenBucket,
-    calls_of,
-    calls_of_change,
-    rate_limit,
+    count_calls,
+    count_update_calls,
+    parse_rate_limit,
 )
 
 DEFAULT = SlurmRpcRateLimit(30, 2, 1)
@@ -33,7 +33,7 @@ class Clock:
 def budget(limit: SlurmRpcRateLimit | None, passed_s: float = 0.0) -> tuple[SlurmRpcTokenBucket, Clock]:
     clock = Clock()
     found = SlurmRpcTokenBucket(clock, clock.sleep)
-    found.use(limit)
+    found.set_limit(limit)
     clock.now_s += passed_s
     return found, clock
 
@@ -57,7 +57,7 @@ def budget(limit: SlurmRpcRateLimit | None, passed_s: float = 0.0) -> tuple[Slur
 def test_the_limit_by_slurmctlds_configuration(parameters: str, uid: int, limit: SlurmRpcRateLimit | None) -> None:
     """Root and SlurmUser are exempt."""
     printed = f"SlurmUser               = slurm(64030)\nSlurmctldParameters     = {parameters}\nSlurmctldPort = 6817\n"
-    assert rate_limit(printed, uid) == limit
+    assert parse_rate_limit(printed, uid) == limit
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_limit_by_slurmctlds_configuration(parameters: str, uid: int, limit:
 )
 def test_calls_of_a_program(command: str, calls: int) -> None:
     """As `sdiag` counts them beside 26.05."""
-    assert calls_of(command.split()) == calls
+    assert count_calls(command.split()) == calls
 
 
 @pytest.mark.parametrize(
@@ -91,39 +91,39 @@ def test_calls_of_a_program(command: str, calls: int) -> None:
     ],
 )
 def test_calls_of_what_is_typed_to_scontrol(words: str, calls: int) -> None:
-    assert calls_of_change(words) == calls
+    assert count_update_calls(words) == calls
 
 
 def test_without_a_limit_nothing_waits() -> None:
     free, clock = budget(None)
     free.spend(1000)
     free.wait_for_reading(1000)
-    assert (free.wait_for(1000, 0.0), clock.now_s, free.slack_s) == (0.0, 100.0, 0.0)
+    assert (free.acquire_tokens(1000, 0.0), clock.now_s, free.deadline_extension_s) == (0.0, 100.0, 0.0)
 
 
 def test_calls_wait_for_their_tokens_and_not_longer_than_they_may() -> None:
     """It begins with none, fills up to the bucket, and takes nothing where it is refused."""
     found, clock = budget(DEFAULT, passed_s=3.0)
-    assert found.wait_for(6, 0.0) == 0.0
-    assert found.wait_for(3, 1.4) is None
-    assert found.wait_for(3, 1.5) == 1.5
+    assert found.acquire_tokens(6, 0.0) == 0.0
+    assert found.acquire_tokens(3, 1.4) is None
+    assert found.acquire_tokens(3, 1.5) == 1.5
     clock.now_s += 1000.0
-    assert found.wait_for(40, 0.0) == 0.0, "more than a full bucket is never there"
-    assert found.wait_for(1, 9.0) == pytest.approx(5.5), "what was taken beyond it is owed"
+    assert found.acquire_tokens(40, 0.0) == 0.0, "more than a full bucket is never there"
+    assert found.acquire_tokens(1, 9.0) == pytest.approx(5.5), "what was taken beyond it is owed"
 
 
 def test_a_program_beside_the_cycle_is_counted_and_waits_for_nothing() -> None:
     found, clock = budget(DEFAULT, passed_s=10.0)
     asked = ("scontrol", "show", "config"), ("sacctmgr", "-P", "show", "qos"), ("sshare", "-a", "--json")
-    assert [found.begin(command) for command in asked] == [SLEEP_S] * 3
+    assert [found.begin_background_call(command) for command in asked] == [SLEEP_S] * 3
     assert (found.wait_s(20), clock.now_s) == (1.5, 110.0)
 
 
 def test_a_call_that_slept_found_no_token() -> None:
     found, _ = budget(DEFAULT, passed_s=10.0)
-    found.took(0.9)
+    found.record_duration(0.9)
     assert found.wait_s(20) == 0.0
-    found.took(1.0)
+    found.record_duration(1.0)
     assert found.wait_s(20) == 10.0
 
 
@@ -132,7 +132,7 @@ def test_readings_leave_half_of_the_bucket_to_commands() -> None:
     found.wait_for_reading(8)
     assert clock.now_s == pytest.approx(100.0 + (8 + 15) / 2)
     found.spend(8)
-    assert found.wait_for(15, 0.0) == 0.0
+    assert found.acquire_tokens(15, 0.0) == 0.0
 
 
 def test_a_reading_waits_no_longer_than_the_dead_man_does() -> None:
@@ -143,7 +143,7 @@ def test_a_reading_waits_no_longer_than_the_dead_man_does() -> None:
 
 def test_a_limit_that_stays_keeps_its_tokens() -> None:
     found, _ = budget(DEFAULT, passed_s=5.0)
-    found.use(SlurmRpcRateLimit(30, 2, 1))
+    found.set_limit(SlurmRpcRateLimit(30, 2, 1))
     assert found.wait_s(10) == 0.0
-    found.use(SlurmRpcRateLimit(30, 4, 1))
+    found.set_limit(SlurmRpcRateLimit(30, 4, 1))
     assert found.wait_s(10) == 2.5

@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import (
     ONE_BY_ONE,
     SHOW,
     JobLayoutReader,
-    layouts_in,
+    parse_layouts,
 )
 
 RECORD = """\
@@ -49,13 +49,13 @@ def a_job(number: int, **facts: Any) -> dict[str, Any]:
 
 
 def test_nodes_cpus_memory_and_generic_resources_are_read() -> None:
-    assert layouts_in(record(7), {7: 3}) == {7: LAYOUT}
-    assert layouts_in("No jobs in the system\n\nJobId=8 JobName=x\n", {8: 2}) == {}
+    assert parse_layouts(record(7), {7: 3}) == {7: LAYOUT}
+    assert parse_layouts("No jobs in the system\n\nJobId=8 JobName=x\n", {8: 2}) == {}
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_layout_of_more_or_fewer_nodes_than_the_job_has_is_none(count: int) -> None:
-    assert layouts_in(record(7), {7: count}) == {}
+    assert parse_layouts(record(7), {7: count}) == {}
 
 
 PART = "     Nodes=n[1-3] CPU_IDs=0-63 Mem=99999 GRES="
@@ -77,8 +77,8 @@ PART = "     Nodes=n[1-3] CPU_IDs=0-63 Mem=99999 GRES="
 @pytest.mark.parametrize("where", ["name", "comment"])
 def test_what_users_write_into_names_and_comments_is_never_taken_for_a_layout(words: str, where: str) -> None:
     shown = record(7, **{where: words}) + record(8)
-    assert layouts_in(shown, {7: 3, 8: 3})[8] == LAYOUT
-    assert layouts_in(shown, {7: 3}).get(7, LAYOUT) == LAYOUT
+    assert parse_layouts(shown, {7: 3, 8: 3})[8] == LAYOUT
+    assert parse_layouts(shown, {7: 3}).get(7, LAYOUT) == LAYOUT
 
 
 def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
@@ -93,9 +93,9 @@ def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
 
     layouts = JobLayoutReader(show)
     jobs = [a_job(number) for number in numbers]
-    assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
+    assert layouts.read(jobs) == {number: LAYOUT for number in numbers if number != 1}
     assert asked == [[], ["1"], ["2"]]
-    assert layouts.of(jobs) == {number: LAYOUT for number in numbers if number != 1}
+    assert layouts.read(jobs) == {number: LAYOUT for number in numbers if number != 1}
     assert len(asked) == 3, "a job that speaks wrongly of itself is not asked for at every reading"
 
 
@@ -103,37 +103,37 @@ def test_a_job_is_asked_for_when_it_is_first_seen_on_several_nodes() -> None:
     shown = Shown(7, 8)
     layouts = JobLayoutReader(shown)
     jobs = [a_job(7), a_job(8, num_nodes=1), a_job(9, state="PENDING"), a_job(10, num_nodes=None)]
-    assert layouts.of(jobs) == {7: LAYOUT}
-    assert layouts.of(jobs) == {7: LAYOUT}
+    assert layouts.read(jobs) == {7: LAYOUT}
+    assert layouts.read(jobs) == {7: LAYOUT}
     assert shown.asked == [["7"]]
 
 
 def test_a_job_on_other_nodes_is_asked_for_again_and_one_that_is_gone_is_forgotten() -> None:
     shown = Shown(7)
     layouts = JobLayoutReader(shown)
-    layouts.of([a_job(7)])
-    assert layouts.of([a_job(7, start_time=6)]) == {7: LAYOUT}
-    assert layouts.of([]) == {}
-    layouts.of([a_job(7, start_time=6)])
+    layouts.read([a_job(7)])
+    assert layouts.read([a_job(7, start_time=6)]) == {7: LAYOUT}
+    assert layouts.read([]) == {}
+    layouts.read([a_job(7, start_time=6)])
     assert shown.asked == [["7"]] * 3
 
 
 def test_many_jobs_are_asked_for_in_one_command() -> None:
     numbers = range(1, ONE_BY_ONE + 2)
     shown = Shown(*numbers, 99)
-    assert sorted(JobLayoutReader(shown).of([a_job(number) for number in numbers])) == list(numbers)
+    assert sorted(JobLayoutReader(shown).read([a_job(number) for number in numbers])) == list(numbers)
     assert shown.asked[:1] == [[]]
 
 
 def test_an_scontrol_that_does_not_answer_is_asked_once_a_reading() -> None:
     shown = Shown(7, 8, answers=False)
     layouts = JobLayoutReader(shown)
-    assert layouts.of([a_job(7), a_job(8)]) == {}
+    assert layouts.read([a_job(7), a_job(8)]) == {}
     assert shown.asked == [["7"]]
     shown.answers = True
-    assert sorted(layouts.of([a_job(7), a_job(8)])) == [7, 8]
+    assert sorted(layouts.read([a_job(7), a_job(8)])) == [7, 8]
 
 
 def test_a_job_whose_facts_could_not_be_read_hinders_no_other() -> None:
     unread = a_job(6, cpus=None, start_time=None)
-    assert JobLayoutReader(Shown(7)).of([unread, a_job(7)]) == {7: LAYOUT}
+    assert JobLayoutReader(Shown(7)).read([unread, a_job(7)]) == {7: LAYOUT}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME, comment_in
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_objects import reservations
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME, find_lease_comment
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_objects import parse_reservations
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseRefused, LeaseReservationCommands
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
 
@@ -55,10 +55,10 @@ def ours(cluster: Cluster) -> LeaseReservationCommands:
 
 def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.words["maintenance"] = "theirs"
-    assert ours.claim("a&1", None)
-    assert ours.claim("a&2", "a&1")
+    assert ours.acquire_lease("a&1", None)
+    assert ours.acquire_lease("a&2", "a&1")
     assert cluster.words == {"maintenance": "theirs", NAME: "a&2"}
-    ours.disclaim("a&2")
+    ours.release_lease("a&2")
     assert cluster.words == {"maintenance": "theirs"}
     created = cluster.commands[0].split(" ")
     assert {"StartTime=now+3650days", "Duration=1", "Nodes=n1"} <= set(created), "it keeps no job from any node"
@@ -69,8 +69,8 @@ def test_what_another_bridge_wrote_is_not_overwritten(
     cluster: Cluster, ours: LeaseReservationCommands, instead_of: str | None
 ) -> None:
     cluster.words[NAME] = "b&7"
-    assert not ours.claim("a&2", instead_of)
-    ours.disclaim("a&2")
+    assert not ours.acquire_lease("a&2", instead_of)
+    ours.release_lease("a&2")
     assert cluster.words == {NAME: "b&7"}
     assert cluster.commands == []
 
@@ -79,20 +79,20 @@ def test_of_two_that_make_the_claim_at_the_same_moment_one_has_it(
     cluster: Cluster, ours: LeaseReservationCommands
 ) -> None:
     cluster.first = "b&1"
-    assert not ours.claim("a&1", None)
+    assert not ours.acquire_lease("a&1", None)
     assert cluster.words == {NAME: "b&1"}
 
 
 def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.complaint = "Error creating the reservation: Access/permission denied"
     with pytest.raises(LeaseRefused, match="permission denied"):
-        ours.claim("a&1", None)
-    answer = pyslurm_worker.answer(
+        ours.acquire_lease("a&1", None)
+    answer = pyslurm_worker.handle_request(
         lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "a", "instead_of": None}}
     )
     assert answer["error"] == "refused"
     cluster.complaint, cluster.words = "slurm_update error: Unable to contact slurm controller", {NAME: "a"}
-    answer = pyslurm_worker.answer(
+    answer = pyslurm_worker.handle_request(
         lambda: {"claim": ours.claim}, {"call": "claim", "arguments": {"words": "b", "instead_of": "a"}}
     )
     assert answer["error"] == "unavailable"
@@ -102,12 +102,14 @@ def test_where_reservations_have_no_comment_the_claim_is_their_burst_buffer(
     cluster: Cluster, ours: LeaseReservationCommands
 ) -> None:
     cluster.has_comments = False
-    assert ours.claim("a&1", None)
-    assert ours.claim("a&2", "a&1")
+    assert ours.acquire_lease("a&1", None)
+    assert ours.acquire_lease("a&2", "a&1")
     assert cluster.words == {NAME: "a&2"}
     printed = (
         f"ReservationName={NAME} StartTime=1 EndTime=2 Duration=00:00:01\n   Nodes=n1\n   Users=root Accounts=(null) "
     )
-    shown = reservations(f"{printed}State=INACTIVE BurstBuffer=a&2 Watts=n/a\n\n")
-    assert comment_in(shown) == "a&2"
-    assert comment_in(reservations(f"{printed}State=INACTIVE BurstBuffer=b&9\n   Comment=a&3\n\n")) == "a&3"
+    shown = parse_reservations(f"{printed}State=INACTIVE BurstBuffer=a&2 Watts=n/a\n\n")
+    assert find_lease_comment(shown) == "a&2"
+    assert (
+        find_lease_comment(parse_reservations(f"{printed}State=INACTIVE BurstBuffer=b&9\n   Comment=a&3\n\n")) == "a&3"
+    )

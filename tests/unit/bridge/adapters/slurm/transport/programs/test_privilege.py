@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import scontrol_calls
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import privilege_of
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout
@@ -37,23 +37,23 @@ def put(folder: Path, name: str, script: str) -> None:
 def test_the_accounting_database_is_asked_first(programs: Path, told: str, level: str) -> None:
     put(programs, "sacctmgr", f"echo '{told}'")
     put(programs, "scontrol", "exit 1")
-    assert privilege_of("cpsched") == {"admin_level": level, "accounting_answers": True}
+    assert query_privilege("cpsched") == {"admin_level": level, "accounting_answers": True}
 
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30"])
 def test_the_controller_knows_while_the_database_is_away_or_hangs(
     programs: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scontrol_calls.output_of, "__defaults__", (5.0,))  # the other one answers by then
+    monkeypatch.setattr(scontrol_calls.read_output, "__defaults__", (5.0,))  # the other one answers by then
     put(programs, "sacctmgr", script)
     put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
-    assert privilege_of("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
+    assert query_privilege("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
 
 
 def test_where_nobody_can_tell_that_is_said(programs: Path) -> None:
     put(programs, "sacctmgr", "exit 1")
     put(programs, "scontrol", "exit 1")
-    assert privilege_of("cpsched") == {"admin_level": None, "accounting_answers": False}
+    assert query_privilege("cpsched") == {"admin_level": None, "accounting_answers": False}
 
 
 class Waits(PyslurmClient):
@@ -61,13 +61,13 @@ class Waits(PyslurmClient):
 
     waited_s: list[float]
 
-    def begun(self, wait_s: float) -> bool:
+    def wait_until_ready(self, wait_s: float) -> bool:
         return True
 
-    def ask(self, name: str, deadline_s: float, **arguments: Any) -> None:
+    def send_call(self, name: str, deadline_s: float, **arguments: Any) -> None:
         pass
 
-    def answered(self, wait_s: float) -> bool:
+    def wait_for_answer(self, wait_s: float) -> bool:
         self.waited_s.append(wait_s)
         return False
 
@@ -88,10 +88,10 @@ def test_the_past_is_waited_for_once_and_not_where_accounting_is_known_to_be_awa
     accounting = Waits()
     accounting.waited_s = []
     transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
-    assert transport.facts()["admin_level"] == "Operator"
+    assert transport.gather_facts()["admin_level"] == "Operator"
     for _ in range(2):
         with pytest.raises(BackendTimeout, match="none yet"):
-            transport.past(0)
+            transport.read_accounting(0)
     assert accounting.waited_s == waited_s
 
 
@@ -100,11 +100,11 @@ class Begins(PyslurmClient):
 
     waited_s: list[float]
 
-    def begun(self, wait_s: float) -> bool:
+    def wait_until_ready(self, wait_s: float) -> bool:
         self.waited_s.append(wait_s)
         return False
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         return "the process imports pyslurm"
 
 
@@ -115,6 +115,6 @@ def test_a_slow_import_is_no_silence_of_the_accounting_database() -> None:
     transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
     for _ in range(2):
         with pytest.raises(BackendTimeout, match="none yet: the process imports pyslurm"):
-            transport.past(0)
+            transport.read_accounting(0)
     assert accounting.waited_s == [7.0, 0.0]
     assert accounting.starts == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scontrol
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import run_scontrol
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_OUTPUT, ScontrolSession
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontrol
@@ -27,13 +27,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_command_has_its_own_complaint_and_all_go_to_one_process(programs: Path) -> None:
     said = put_scontrol(programs, f"echo $$ >>{programs}/pids\ncase $line in *2) printf 'a\\n\\nb ' >&2;; esac")
-    assert scontrol(["hold 1", "hold 2", "release 3"]) == ["", "a; b", ""]
+    assert run_scontrol(["hold 1", "hold 2", "release 3"]) == ["", "a; b", ""]
     assert said.read_text() == "hold 1\nhold 2\nrelease 3\n"
     assert len(set((programs / "pids").read_text().split())) == 1
 
 
 def test_where_there_is_nothing_to_tell_nothing_is_run(programs: Path) -> None:
-    assert scontrol([]) == []
+    assert run_scontrol([]) == []
 
 
 @pytest.mark.parametrize(
@@ -61,20 +61,20 @@ def test_words_that_could_be_another_command_are_not_sent(programs: Path, comman
     said = put_scontrol(programs)
     with ScontrolSession(ENOUGH_S) as dialogue:
         with pytest.raises(JobCommandRefused, match="cannot be told"):
-            dialogue.tell(command)
-        assert dialogue.tell("hold 1") == ""
+            dialogue.send_command(command)
+        assert dialogue.send_command("hold 1") == ""
     assert said.read_text() == "hold 1\n"
 
 
 def test_a_complaint_that_speaks_of_unknown_words_is_not_taken_for_the_end(programs: Path) -> None:
     put_scontrol(programs, "echo 'invalid keyword: cpsched-0-1' >&2; echo 'no such job' >&2")
-    assert scontrol(["hold 1"]) == ["invalid keyword: cpsched-0-1; no such job"]
+    assert run_scontrol(["hold 1"]) == ["invalid keyword: cpsched-0-1; no such job"]
 
 
 def test_an_exit_status_of_zero_does_not_make_a_complaint_a_success(programs: Path) -> None:
     put_scontrol(programs, "echo 'Unable to contact slurm controller' >&2")
     (programs / "scontrol").write_text((programs / "scontrol").read_text().replace("exit 1", "exit 0"))
-    assert scontrol(["hold 1"]) == ["Unable to contact slurm controller"]
+    assert run_scontrol(["hold 1"]) == ["Unable to contact slurm controller"]
 
 
 BREAKS = {
@@ -96,28 +96,28 @@ def test_a_program_that_breaks_leaves_one_command_unknown_and_gets_no_other(prog
         (programs / "scontrol").chmod(0o755)
     with ScontrolSession(1.0 if "no answer" in words else ENOUGH_S) as dialogue:
         with pytest.raises(ControllerCallError, match=words) as first:
-            dialogue.tell("hold 1")
+            dialogue.send_command("hold 1")
         with pytest.raises(ControllerCallError, match="not sent") as second:
-            dialogue.tell("hold 2")
+            dialogue.send_command("hold 2")
     assert (first.value.lost, second.value.lost) == (lost, False)
 
 
 def test_output_of_any_length_beside_the_complaints_hinders_nothing(programs: Path) -> None:
     """The real one echoes its input on standard output."""
     put_scontrol(programs, f"head -c {4 * MAX_OUTPUT} /dev/zero")
-    assert scontrol(["hold 1", "hold 2"]) == ["", ""]
+    assert run_scontrol(["hold 1", "hold 2"]) == ["", ""]
 
 
 def test_a_command_that_is_longer_than_a_pipe_arrives_whole(programs: Path) -> None:
     said = put_scontrol(programs)
     command = f"hold 19_[{','.join(map(str, range(0, 100_000, 2)))}]"
-    assert scontrol([command]) == [""]
+    assert run_scontrol([command]) == [""]
     assert said.read_text() == f"{command}\n"
 
 
 def test_one_that_dies_in_the_middle_of_many_has_done_the_first_and_not_the_last(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *2) kill -9 $$;; esac")
-    found = scontrol(["hold 1", "hold 2", "hold 3"])
+    found = run_scontrol(["hold 1", "hold 2", "hold 3"])
     assert found[0] == ""
     assert "exit status -9" in found[1]
     assert "not sent" in found[2]
@@ -132,7 +132,7 @@ def test_settings_of_whoever_started_the_bridge_do_not_reach_it(
         monkeypatch.setenv(name, "other")
     monkeypatch.setenv("SLURM_CONF", "/etc/site.conf")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    scontrol(["hold 1"])
+    run_scontrol(["hold 1"])
     found = (programs / "env").read_text().splitlines()
     assert {"SLURM_CONF=/etc/site.conf", "LC_ALL=C", "SLURM_BITSTR_LEN=0"} <= set(found)
     assert not [line for line in found if line.endswith("=other")]
@@ -141,8 +141,8 @@ def test_settings_of_whoever_started_the_bridge_do_not_reach_it(
 def test_it_dies_with_the_bridge_in_the_middle_of_a_command(programs: Path) -> None:
     put_scontrol(programs, f"echo $$ >{programs}/pid; sleep 600")
     program = textwrap.dedent("""
-        from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import scontrol
-        scontrol(["hold 1", "hold 2"])
+        from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import run_scontrol
+        run_scontrol(["hold 1", "hold 2"])
 """)
     bridge = subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ))
     until_s = time.monotonic() + ENOUGH_S

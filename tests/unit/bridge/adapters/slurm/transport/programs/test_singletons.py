@@ -23,18 +23,18 @@ def test_squeue_is_asked_once_for_each_list_of_dependencies() -> None:
     singletons = SingletonJobLookup(lambda command: asked.append(command) or SHOWN)
     jobs = [job(number) for number in (11, 12, 13, 14, 15)]
     others: list[Record] = [job(16, state="RUNNING"), {"id": 5, "state": "PENDING", "dependencies": None}]
-    assert singletons.of(others) == {}
+    assert singletons.read(others) == {}
     assert not asked
     expected = {11: False, 12: True, 13: True, 14: True}  # job 15 came after squeue had looked
-    assert singletons.of([*jobs, *others]) == expected
-    assert singletons.of(jobs[:4]) == expected
+    assert singletons.read([*jobs, *others]) == expected
+    assert singletons.read(jobs[:4]) == expected
     assert len(asked) == 1
-    assert singletons.of([job(11, on="7(failed)")]) == {11: False}
+    assert singletons.read([job(11, on="7(failed)")]) == {11: False}
     assert len(asked) == 2
 
 
 def test_without_an_answer_nothing_is_known_and_squeue_is_asked_again() -> None:
     answers = iter([None, SHOWN])
     singletons = SingletonJobLookup(lambda _: next(answers))
-    assert singletons.of([job(12)]) == {}
-    assert singletons.of([job(12)]) == {12: True}
+    assert singletons.read([job(12)]) == {}
+    assert singletons.read([job(12)]) == {12: True}

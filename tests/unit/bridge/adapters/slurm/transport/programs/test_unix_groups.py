@@ -31,26 +31,28 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     found = Host({"alice": frozenset({1, 2}), "bob": frozenset({3})})
-    monkeypatch.setattr(unix_groups, "groups_of", found.groups_of)
-    monkeypatch.setattr(unix_groups, "id_of", {"staff": 2, "students": 3}.get)
+    monkeypatch.setattr(unix_groups, "get_group_ids", found.groups_of)
+    monkeypatch.setattr(unix_groups, "get_group_id", {"staff": 2, "students": 3}.get)
     return found
 
 
 def test_users_and_groups_that_the_host_does_not_know_are_left_out(host: Host) -> None:
-    found = UnixGroupLookup(lambda: host.now_s).outside(["alice", "bob", "eve"], ["staff", "students", "nobody knows"])
+    found = UnixGroupLookup(lambda: host.now_s).find_missing_groups(
+        ["alice", "bob", "eve"], ["staff", "students", "nobody knows"]
+    )
     assert found == {"alice": ["students"], "bob": ["staff"]}
 
 
 def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host: Host) -> None:
     groups = UnixGroupLookup(lambda: host.now_s)
     for _ in range(3):
-        groups.outside(["alice"], ["staff"])
+        groups.find_missing_groups(["alice"], ["staff"])
     assert host.asked == ["alice"]
     host.now_s += KEPT_S
     host.members["alice"] = frozenset()
-    assert groups.outside(["alice"], ["staff"]) == {"alice": ["staff"]}
-    groups.outside([], ["staff"])
-    groups.outside(["alice"], ["staff"])
+    assert groups.find_missing_groups(["alice"], ["staff"]) == {"alice": ["staff"]}
+    groups.find_missing_groups([], ["staff"])
+    groups.find_missing_groups(["alice"], ["staff"])
     assert host.asked == ["alice"] * 3
 
 
@@ -58,14 +60,16 @@ def test_a_slow_host_is_asked_for_some_users_now_and_for_others_later(host: Host
     """A user without an answer in time is unknown in that reading; an old answer is better than none."""
     groups = UnixGroupLookup(lambda: host.now_s)
     host.takes_s = BUDGET_S
-    assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice"}
-    assert set(groups.outside(["alice", "bob"], ["staff"])) == {"alice", "bob"}
+    assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"alice"}
+    assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"alice", "bob"}
     host.now_s += KEPT_S
     host.members = {}
-    assert set(groups.outside(["alice", "bob"], ["staff"])) == {"bob"}, "alice's answer was the oldest"
+    assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"bob"}, "alice's answer was the oldest"
 
 
 def test_of_this_host_itself() -> None:
     me = pwd.getpwuid(os.getuid())
     mine = grp.getgrgid(me.pw_gid).gr_name
-    assert UnixGroupLookup().outside([me.pw_name, "no such user"], [mine, "no such group"]) == {me.pw_name: []}
+    assert UnixGroupLookup().find_missing_groups([me.pw_name, "no such user"], [mine, "no such group"]) == {
+        me.pw_name: []
+    }

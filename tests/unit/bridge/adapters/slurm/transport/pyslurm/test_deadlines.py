@@ -96,7 +96,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def a_client_whose_child_has_begun(waits: SimpleNamespace) -> PyslurmClient:
     client, waits.comes = PyslurmClient(), True
-    assert client.begun(0.0)
+    assert client.wait_until_ready(0.0)
     waits.comes = False
     waits.seconds.clear()
     return client
@@ -106,10 +106,10 @@ def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child])
     client = PyslurmClient("some_pyslurm", {"A": "b"})
     assert (client.pid, client.starts, client.close()) == (None, 0, None)
     for number in range(3):
-        client.ask("hello", 5.0, number=number)
+        client.send_call("hello", 5.0, number=number)
         assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {"number": number}}
         wire_protocol.send(children[0].end, {"result": number})
-        assert client.answer() == number
+        assert client.receive_answer() == number
     assert (len(children), client.starts, client.pid) == (1, 1, 1000)
     assert children[0].words == (clients.CHILD, "some_pyslurm")
     assert children[0].environment == {"A": "b"}
@@ -118,15 +118,15 @@ def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child])
 
 
 def test_without_a_word_it_is_pyslurm_in_the_bridges_own_environment(children: list[Child]) -> None:
-    PyslurmClient().ask("hello", 5.0)
+    PyslurmClient().send_call("hello", 5.0)
     assert (children[0].words, children[0].environment) == ((clients.CHILD, "pyslurm"), None)
 
 
 def test_a_child_that_has_ended_between_calls_is_replaced(children: list[Child]) -> None:
     client = PyslurmClient()
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     children[0].lives = False
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     assert (client.starts, client.pid, children[0].killed, children[1].killed) == (2, 1001, 1, 0)
 
 
@@ -139,7 +139,7 @@ def test_a_child_that_cannot_be_started_is_no_controller(
         client.call("hello", 5.0)
     assert (client.starts, client.pid) == (0, None)
     monkeypatch.setattr(Child, "refused", False)
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     assert client.starts == 1
 
 
@@ -159,10 +159,10 @@ def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
     assert (client.starts, children[0].killed) == (1, 0)
     wire_protocol.send(children[0].end, wire_protocol.BEGUN)
     waits.comes = True
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {}}, "the first that it is asked"
     wire_protocol.send(children[0].end, {"result": 7})
-    assert client.answer() == 7
+    assert client.receive_answer() == 7
 
 
 def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
@@ -170,13 +170,13 @@ def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
 ) -> None:
     monkeypatch.setattr(Child, "begins", False)
     client = PyslurmClient()
-    assert not client.begun(0.0)
+    assert not client.wait_until_ready(0.0)
     clock.now_s += STALL_TIMEOUT_S - 1.0
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process has not imported pyslurm in 600 s: killed$"):
         client.call("hello", 5.0)
     assert waits.seconds == [0.0, 1.0]
     assert (children[0].killed, client.pid) == (1, None)
-    assert not client.begun(0.0)
+    assert not client.wait_until_ready(0.0)
     assert client.starts == 2
 
 
@@ -185,7 +185,7 @@ def test_a_child_that_dies_while_it_begins_was_asked_nothing(
 ) -> None:
     monkeypatch.setattr(Child, "begins", False)
     client = PyslurmClient()
-    assert not client.begun(0.0)
+    assert not client.wait_until_ready(0.0)
     children[0].end.close()
     with pytest.raises(BackendUnavailable, match=r"^the pyslurm process ended \(exit status -9\): ") as raised:
         client.call("start", 5.0)
@@ -220,9 +220,9 @@ def test_an_answer_is_not_waited_for_beyond_what_is_asked_nor_beyond_its_deadlin
 ) -> None:
     """A call of 5 seconds, to which no answer comes: it has come to something once its time is over."""
     client = a_client_whose_child_has_begun(waits)
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     clock.now_s += asked_ago_s
-    assert client.answered(wait_s) is over
+    assert client.wait_for_answer(wait_s) is over
     assert waits.seconds == [pytest.approx(waited_s)]
 
 
@@ -233,35 +233,35 @@ def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_
     children: list[Child], clock: Clock, waits: SimpleNamespace, asked_ago_s: float, left_s: float
 ) -> None:
     client = a_client_whose_child_has_begun(waits)
-    client.ask("hello", 60.0)
+    client.send_call("hello", 60.0)
     wire_protocol.send(children[0].end, {"result": "late"})
     clock.now_s += asked_ago_s
     waits.comes = True
-    assert client.answered(0.0)
+    assert client.wait_for_answer(0.0)
     assert client._until_s - clock.now_s == pytest.approx(left_s)  # noqa: SLF001
-    assert client.answer() == "late"
+    assert client.receive_answer() == "late"
 
 
 def test_an_answer_that_nobody_looked_for_in_time_is_none(children: list[Child], clock: Clock) -> None:
     client = PyslurmClient()
-    client.ask("hello", 60.0)
+    client.send_call("hello", 60.0)
     wire_protocol.send(children[0].end, {"result": "late"})
     clock.now_s += 60.0
     with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 60 s: killed$"):
-        client.answer()
+        client.receive_answer()
     assert (children[0].killed, client.pid) == (1, None)
 
 
 def test_without_a_child_a_call_has_come_to_nothing_and_that_at_once(children: list[Child], clock: Clock) -> None:
     client = PyslurmClient()
-    client.ask("past", 5.0)
+    client.send_call("past", 5.0)
     client.close()
-    assert client.answered(1.0)
-    assert client.answered(0.0)
+    assert client.wait_for_answer(1.0)
+    assert client.wait_for_answer(0.0)
     with pytest.raises(
         BackendDied, match=r"^past: the pyslurm process died \(exit status None\): it has ended before$"
     ):
-        client.answer()
+        client.receive_answer()
 
 
 @pytest.mark.parametrize(
@@ -276,50 +276,52 @@ def test_an_error_that_the_child_tells_costs_no_child(
     children: list[Child], reply: dict[str, str], error: type[Exception], words: str
 ) -> None:
     client = PyslurmClient()
-    client.ask("hold", 5.0)
+    client.send_call("hold", 5.0)
     wire_protocol.send(children[0].end, reply)
     with pytest.raises(error, match=f"^{words}$"):
-        client.answer()
+        client.receive_answer()
     assert (children[0].killed, client.pid) == (0, 1000)
 
 
 def test_a_child_that_hangs_up_has_died(children: list[Child]) -> None:
     client = PyslurmClient()
-    client.ask("hold", 5.0)
+    client.send_call("hold", 5.0)
     children[0].end.close()
     with pytest.raises(BackendDied, match=r"^hold: the pyslurm process died \(exit status -9\): "):
-        client.answer()
+        client.receive_answer()
     assert (children[0].killed, client.pid) == (1, None)
 
 
 def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> None:
     client = PyslurmClient()
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     children[0].end.close()
     with pytest.raises(BackendDied, match=r"^start: the pyslurm process died"):
-        client.ask("start", 5.0)
+        client.send_call("start", 5.0)
     assert (children[0].killed, client.pid) == (1, None)
 
 
 def test_what_is_no_message_costs_the_child(children: list[Child]) -> None:
     client = PyslurmClient()
-    client.ask("hello", 5.0)
+    client.send_call("hello", 5.0)
     children[0].end.sendall(wire_protocol.HEADER.pack(3) + b"abc")
     with pytest.raises(BackendUnavailable, match=r"^hello: the pyslurm process sent no message: "):
-        client.answer()
+        client.receive_answer()
     assert (children[0].killed, client.pid) == (1, None)
 
 
 def test_a_child_that_takes_no_message_is_not_waited_for_beyond_the_deadline(children: list[Child]) -> None:
     client = PyslurmClient()
     with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 0.05 s: killed$"):
-        client.ask("hello", 0.05, words="x" * 10_000_000)
+        client.send_call("hello", 0.05, words="x" * 10_000_000)
     assert (children[0].killed, client.pid) == (1, None)
 
 
 def test_a_call_is_a_question_and_its_answer(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
     client, done = PyslurmClient(), []
-    monkeypatch.setattr(client, "ask", lambda name, deadline_s, **arguments: done.append((name, deadline_s, arguments)))
-    monkeypatch.setattr(client, "answer", lambda: "answered")
+    monkeypatch.setattr(
+        client, "send_call", lambda name, deadline_s, **arguments: done.append((name, deadline_s, arguments))
+    )
+    monkeypatch.setattr(client, "receive_answer", lambda: "answered")
     assert client.call("hold", 3.0, orders=[1]) == "answered"
     assert done == [("hold", 3.0, {"orders": [1]})]

@@ -118,10 +118,10 @@ def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: PyslurmC
 def test_a_call_may_be_made_now_and_its_answer_taken_later(client: PyslurmClient, fake: Fake) -> None:
     """Also after its deadline, if it came before."""
     fake.set(jobs={"7": {}})
-    client.ask("snapshot", 2.0)
-    assert client.answered(2.0)
+    client.send_call("snapshot", 2.0)
+    assert client.wait_for_answer(2.0)
     time.sleep(2.0)
-    assert len(client.answer()["jobs"]["rows"]) == 1
+    assert len(client.receive_answer()["jobs"]["rows"]) == 1
 
 
 def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_its_deadline(
@@ -129,40 +129,40 @@ def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_it
 ) -> None:
     client.call("hello", ENOUGH_S)
     fake.set(jobs={}, hang="jobs")
-    client.ask("snapshot", 1.5)
+    client.send_call("snapshot", 1.5)
     hung = client.pid
     assert hung
-    assert not client.answered(0.2)
+    assert not client.wait_for_answer(0.2)
     assert not gone(hung)
-    assert client.answered(ENOUGH_S)
+    assert client.wait_for_answer(ENOUGH_S)
     with pytest.raises(BackendTimeout, match="no answer"):
-        client.answer()
+        client.receive_answer()
     assert gone(hung)
 
 
 def test_a_child_that_dies_of_a_call_made_before_is_told(client: PyslurmClient, fake: Fake) -> None:
     fake.set(jobs={}, crash="jobs")
-    client.ask("snapshot", ENOUGH_S)
-    assert client.answered(ENOUGH_S)
+    client.send_call("snapshot", ENOUGH_S)
+    assert client.wait_for_answer(ENOUGH_S)
     with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
-        client.answer()
+        client.receive_answer()
 
 
 def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_when_it_has_come(fake: Fake) -> None:
     """The controller is asked by another process meanwhile."""
     controller, accounting = (PyslurmClient("fake_pyslurm", fake.environment()) for _ in range(2))
     controller.call("hello", ENOUGH_S)
-    assert accounting.begun(ENOUGH_S)
+    assert accounting.wait_until_ready(ENOUGH_S)
     transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
     fake.set(jobs={"7": {}}, waits="past")
     for _ in range(2):
         with pytest.raises(BackendTimeout, match="none yet"):
-            transport.past(0)
+            transport.read_accounting(0)
     asked = transport.accounting.pid
     assert len(transport.read().jobs) == 1
     fake.set(jobs={"7": {}})
-    assert transport.accounting.answered(ENOUGH_S)
-    assert [record["id"] for record in transport.past(0)] == [3]
+    assert transport.accounting.wait_for_answer(ENOUGH_S)
+    assert [record["id"] for record in transport.read_accounting(0)] == [3]
     assert asked is not None
     assert gone(asked)
     assert transport.child_starts == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FIELDS, RESERVATION_FIELDS
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import cluster_records, job_table, table
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import job_table, parse_cluster_records, to_table
 
 
 class Node:
@@ -29,22 +29,22 @@ def snapshot(*reservations: Reservation) -> dict[str, Any]:
     empty: dict[str, Any] = {"fields": [], "rows": []}
     return {
         "now_s": 7,
-        "nodes": table([Node()], NODE_FIELDS),
+        "nodes": to_table([Node()], NODE_FIELDS),
         "partitions": empty,
-        "reservations": table(reservations, RESERVATION_FIELDS),
+        "reservations": to_table(reservations, RESERVATION_FIELDS),
         "jobs": job_table([]),
     }
 
 
 def test_a_node_that_the_library_cannot_read_is_out_of_use() -> None:
-    (node,) = cluster_records(snapshot()).nodes
+    (node,) = parse_cluster_records(snapshot()).nodes
     assert (node["state"], node["effective_cpus"], node["configured_gres"]) == ("UNKNOWN", 16, None)
     assert node["unreadable"] == {"configured_gres": "pyslurm cannot read it"}
     assert (node["slurm_version"], node["unknown"]) == (None, None)
 
 
 def test_a_broken_list_of_nodes_is_unreadable() -> None:
-    whole, broken = cluster_records(snapshot(Reservation("n[1-2]"), Reservation("n[1-"))).reservations
+    whole, broken = parse_cluster_records(snapshot(Reservation("n[1-2]"), Reservation("n[1-"))).reservations
     assert (whole["nodes"], whole["unreadable"]) == ("n[1-2]", None)
     assert (broken["nodes"], list(broken["unreadable"])) == (None, ["nodes"])
 
@@ -55,4 +55,4 @@ def test_a_singleton_that_the_library_loses_is_what_squeue_told() -> None:
     asked = [kinds, {**kinds, "singleton": True}, kinds, kinds]
     jobs = {"fields": ["id", "dependencies"], "rows": [[number, dict(each)] for number, each in enumerate(asked)]}
     told = {**snapshot(), "jobs": jobs, "singletons": {"2": True, "3": False}}
-    assert [job["dependencies"]["singleton"] for job in cluster_records(told).jobs] == [None, True, True, False]
+    assert [job["dependencies"]["singleton"] for job in parse_cluster_records(told).jobs] == [None, True, True, False]

@@ -25,7 +25,7 @@ def raising(error: Exception) -> dict[str, Any]:
     def call() -> None:
         raise error
 
-    return pyslurm_worker.answer(lambda: {"call": call}, {"call": "call", "arguments": {}})
+    return pyslurm_worker.handle_request(lambda: {"call": call}, {"call": "call", "arguments": {}})
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,12 @@ def test_an_exception_becomes_a_kind_of_error_that_the_bridge_knows_and_words(
 
 def test_a_call_gets_its_arguments_and_its_result_is_the_answer() -> None:
     known = {"past": lambda since: [since, "x"], "hello": lambda: None}
-    assert pyslurm_worker.answer(lambda: known, {"call": "past", "arguments": {"since": 5}}) == {"result": [5, "x"]}
-    assert pyslurm_worker.answer(lambda: known, {"call": "hello", "arguments": {}}) == {"result": None}
+    assert pyslurm_worker.handle_request(lambda: known, {"call": "past", "arguments": {"since": 5}}) == {
+        "result": [5, "x"]
+    }
+    assert pyslurm_worker.handle_request(lambda: known, {"call": "hello", "arguments": {}}) == {"result": None}
     for request in ({"call": "other", "arguments": {}}, {"call": "hello", "arguments": {"more": 1}}):
-        found = pyslurm_worker.answer(lambda: known, request)
+        found = pyslurm_worker.handle_request(lambda: known, request)
         assert found["error"] == "refused"
         assert found["detail"]
 
