@@ -142,7 +142,7 @@ class MeanWalltimeShares:
     >>> shares, job = MeanWalltimeShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(100):
     ...     shares.learn(EndedJob(job, 0, 25))
-    >>> round(shares.of("ada"), 6), round(shares.of("bob"), 6)
+    >>> round(shares.mean_run_share("ada"), 6), round(shares.mean_run_share("bob"), 6)
     (0.25, 0.25)
     """
 

@@ -9,7 +9,7 @@ from cpsched import registry
 from cpsched.metrics import ScheduleData
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from cpsched_sim.cluster.replay import Replay
+from cpsched_sim.cluster.replay import TraceReplay
 from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.workloads.load import load
 from tests.traces import KTH, trace
@@ -42,7 +42,7 @@ def kth():
 
 def replay_of(dispatcher, predictor, cluster):
     estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else registry.predictor(predictor)
-    return Replay(kth().jobs, cluster, Policy(estimate, registry.dispatcher(dispatcher)))
+    return TraceReplay(kth().jobs, cluster, Policy(estimate, registry.dispatcher(dispatcher)))
 
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)

@@ -48,7 +48,7 @@ def bridge_run(folder, record, pace=EventDrivenClock):
         folder,
         MockBackend(site, ManualClock(site)),
         pace=(clock := pace(site)),
-        listeners=(note, clock.note),
+        listeners=(note, clock.on_cycle),
         policy_spec=record,
         policy=record.build(),
         cycle={"max_commands": JOBS},

@@ -57,10 +57,10 @@ held --mail-user="$(printf 'a\nMinMemoryCPU=1M')" --mail-type=ALL
 
 COMPARE = r"""
 import json
-from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import Reading
+from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 
-library, text = PyslurmTransport(60.0), Reading(60.0)
+library, text = PyslurmTransport(60.0), SlurmCliReader(60.0)
 before, read, after = library.read(), text.read(), library.read()
 found, counts = [], {}
 for kind, key in (("jobs", "id"), ("nodes", "name"), ("partitions", "name"), ("reservations", "name")):

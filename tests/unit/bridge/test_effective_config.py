@@ -150,7 +150,7 @@ def test_a_bridge_journals_it_when_it_begins(tmp_path):
     found = told(policy={"dispatcher_settings": {"horizon": 7}}, options={"boost": 5})
     bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
     bridge.run()
-    (event,) = bridge.journal.events(kind="in_force")
+    (event,) = bridge.journal.list_events(kind="in_force")
     assert event.detail == found.to_text()
     assert "policy.dispatcher_settings.horizon=7 (file); " in event.detail
     assert "policy.overrun=walltime (dispatcher)" in event.detail
@@ -173,7 +173,7 @@ def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path
     fallback = Policy(WalltimePredictor(), EasyDispatcher(order="priority"))
     bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, in_force=told_so, mode="shadow")
     bridge.cycle()
-    assert bridge.journal.read(bridge.journal.last_round).policy == told_so.fallback
+    assert bridge.journal.read_round(bridge.journal.last_round).policy == told_so.fallback
 
 
 @pytest.mark.parametrize(

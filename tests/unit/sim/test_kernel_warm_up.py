@@ -60,7 +60,7 @@ def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compiled_functions.CompiledKernel, "load_or_compile", lambda door: opened.append(door.__name__))
     for opener in all_kernel_loaders():
         opener()
-    assert {"plan_on_pool", "dive", "step", "rounds_placed"} <= set(opened)
+    assert {"plan_on_pool", "dive", "step", "run_rounds_on_nodes"} <= set(opened)
 
 
 def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -81,7 +81,7 @@ print(*(kernel.__name__ for kernel in KERNELS))
 """
     done = with_numba(code)
     assert done.returncode == 0, done.stderr
-    assert {"plan_on_pool", "plan_on_nodes", "dive", "step", "rounds_placed"} <= set(done.stdout.split())
+    assert {"plan_on_pool", "plan_on_nodes", "dive", "step", "run_rounds_on_nodes"} <= set(done.stdout.split())
 
 
 def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_expected_waits_are_read_from_the_file_that_a_setting_names(tmp_path):
     path = tmp_path / "waits.json"
     path.write_text('{"long": 600}')
     policy = ReplayPolicySetup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
-    assert policy.dispatcher.expected_waits.of("long") == 600
+    assert policy.dispatcher.expected_waits.expected_wait_s("long") == 600
     path.write_text('{"long": 0}')
     with pytest.raises(InvalidValue, match="long=0: must be a positive number of seconds"):
         ReplayPolicySetup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()

@@ -66,12 +66,12 @@ class Silent(Dispatcher):
 def test_a_dispatcher_without_plans_promises_nothing():
     found = told(Silent(), *QUEUE)
     assert (len(found.told_s), found.untold) == (0, 3)
-    assert found.kept() == {}
+    assert found.errors_by_horizon() == {}
 
 
 def test_figures_are_by_how_far_ahead_a_promise_was():
     found = told(ListDispatcher(), (0, 4, 500, 500), (10, 4, 9000, 9000), (20, 4, 50, 50))
-    kept = found.kept()
+    kept = found.errors_by_horizon()
     assert {name: row.jobs for name, row in kept.items()} == {"up to 15 min": 1, "up to 6 h": 1, "all": 2}
     assert errors_as_json(found)["all"]["on_time"] == 1.0
 

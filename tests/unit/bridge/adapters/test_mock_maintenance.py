@@ -42,10 +42,10 @@ def test_a_start_on_its_nodes_is_refused():
 def test_the_sites_own_scheduler_waits_for_its_end():
     site = a_site(a_job(1, units=2, per_unit=4, submit_s=120), plugin=False)
     site.advance(199)
-    assert site.pending == 1
+    assert site.pending_count == 1
     assert site.next_event_s() == 200
     site.advance(200)
-    assert site.pending == 0
+    assert site.pending_count == 0
 
 
 def test_it_is_set_up_by_node_names():

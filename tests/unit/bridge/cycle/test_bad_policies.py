@@ -148,8 +148,8 @@ def assert_failed(bridge, report, metric, kinds):
     assert report.result in kinds
     assert report.starts == {}
     assert report.decision is None
-    assert [(e.round, e.kind) for e in bridge.journal.events() if e.kind != "mode"] == [(report.number, report.result)]
-    assert len(bridge.journal.events()[-1].detail) < 1000
+    assert [(e.round, e.kind) for e in bridge.journal.list_events() if e.kind != "mode"] == [(report.number, report.result)]
+    assert len(bridge.journal.list_events()[-1].detail) < 1000
     assert metric("cpsched_cycles_total", result=report.result) == 1
     assert metric("cpsched_events_total", kind=report.result) == 1
     assert [bridge.ledger.get(id).state for id in (1, 2)] == [LedgerState.HELD, LedgerState.HELD]
@@ -171,7 +171,7 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
     kinds = [kinds for zoo, kinds in KINDS if name in zoo]
     assert_failed(bridge, report, metric, kinds[0])
     assert cluster.commands == []
-    record = bridge.journal.read(report.number)
+    record = bridge.journal.read_round(report.number)
     assert [job.id for job in record.queue] == [1, 2], "the failed round can be looked at"
     assert record.failure in ("", report.result)
     if record.failure:
@@ -187,7 +187,7 @@ def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(a
     modes = [bridge.cycle().mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]
     assert cluster.commands == [("hand_back", (1, 2))]
-    assert bridge.pause.reason().startswith("circuit breaker: 2 consecutive decisions failed")
+    assert bridge.pause.read_reason().startswith("circuit breaker: 2 consecutive decisions failed")
 
 
 class Guess(Predictor):
@@ -226,7 +226,7 @@ def test_a_bad_predictor_costs_one_cycle(at, name):
     report = bridge.cycle()
     assert_failed(bridge, report, metric, {"decision_failed", "decision_timeout"})
     with pytest.raises(UnknownRound):
-        bridge.journal.read(report.number)
+        bridge.journal.read_round(report.number)
     bridge.policy.predictor = WalltimePredictor()
     assert_works_again(bridge, cluster)
 
@@ -298,7 +298,7 @@ def test_a_dispatcher_that_cannot_tell_its_memory_costs_one_cycle(at, name):
     report = bridge.cycle()
     assert_failed(bridge, report, metric, {"decision_failed"})
     assert cluster.commands == []
-    assert bridge.journal.read(report.number).failure == "decision_failed"
+    assert bridge.journal.read_round(report.number).failure == "decision_failed"
     bridge.policy.dispatcher = FirstFit()
     assert_works_again(bridge, cluster)
 
@@ -315,4 +315,4 @@ def test_what_is_meant_to_end_the_program_ends_it_with_the_jobs_given_back(at):
     with pytest.raises(KeyboardInterrupt):
         bridge.run()
     assert cluster.commands == [("hand_back", (1, 2))]
-    assert bridge.ledger.kept() == []
+    assert bridge.ledger.list_held_ids() == []

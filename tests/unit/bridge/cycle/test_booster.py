@@ -292,7 +292,7 @@ def test_a_hidden_job_is_told_0_until_an_answer_is_known(tmp_path, result, asked
     for at_s in (0, 1, 2, 31):
         look(at_s)
     assert backend.advised == [[(1, 0)]] * asked
-    assert working.left() == (0 if asked == 1 else 1)
+    assert working.count_boosted_jobs() == (0 if asked == 1 else 1)
 
 
 def test_a_job_that_has_new_points_is_told_0_again(tmp_path, site):
@@ -316,11 +316,11 @@ def test_once_nothing_is_left_there_is_a_look_every_so_often(tmp_path):
     backend = Ranked(QueueRank(1, (1,), 5, 40))
     working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=-1)
     look(0)
-    assert (backend.advised, working.left()) == ([[(1, 0)]], 1)
+    assert (backend.advised, working.count_boosted_jobs()) == ([[(1, 0)]], 1)
     backend.list = [QueueRank(1, (1,), 5, 0)]
     for at_s, asked in ((1, 2), (30.9, 2), (31, 3), (61, 4)):
         look(at_s)
-        assert (backend.asked, working.left()) == (asked, 0)
+        assert (backend.asked, working.count_boosted_jobs()) == (asked, 0)
     backend.list = []
     for at_s in (91, 200):
         look(at_s)

@@ -27,7 +27,7 @@ def a_switch(pause, mode="control", trouble=lambda: None):
 def tripped(pause):
     switch = a_switch(pause)
     for _ in range(FAILED_DECISIONS):
-        switch.breaker.decided(False)
+        switch.breaker.record_decision(False)
     return switch
 
 
@@ -42,7 +42,7 @@ def test_control_is_paused_by_a_person_or_by_trouble_and_shadow_by_neither(pause
         pause.pause("maintenance")
     control, shadow = (a_switch(pause, mode, lambda: trouble) for mode in ("control", "shadow"))
     reason = "maintenance" if paused else trouble
-    assert control.reason() == reason, "the person's word counts first"
+    assert control.pause_reason() == reason, "the person's word counts first"
     assert control.choose_mode() == ("control" if reason is None else "paused")
     assert shadow.choose_mode() == "shadow"
 
@@ -52,7 +52,7 @@ def test_a_mode_is_reported_where_it_changes(pause):
     switch = a_switch(pause, trouble=lambda: trouble.get(report.mode))
     for mode in ("control", "control", "paused", "paused", "control", "shadow"):
         report = a_report(mode)
-        switch.note(report)
+        switch.report_mode_change(report)
         reported.append(([happening.detail for happening in report.happenings], report.paused))
     why = "no heartbeat"
     assert reported == [
@@ -67,11 +67,11 @@ def test_a_circuit_breaker_that_trips_pauses_on_disk_until_a_resume(pause, tripp
     assert [(each.kind, each.detail) for each in report.happenings] == [
         ("stood_down", "5 consecutive decisions failed")
     ]
-    assert (tripped.choose_mode(), pause.reason()) == ("paused", why)
+    assert (tripped.choose_mode(), pause.read_reason()) == ("paused", why)
     pause.resume()
-    tripped.note(a_report())
+    tripped.report_mode_change(a_report())
     tripped.pause_if_needed(a_report(), 0.0)
-    assert (tripped.choose_mode(), pause.reason()) == ("control", None), "it counts from zero"
+    assert (tripped.choose_mode(), pause.read_reason()) == ("control", None), "it counts from zero"
 
 
 def test_a_full_disk_keeps_no_bridge_from_pausing(pause, tripped, monkeypatch):
@@ -84,11 +84,11 @@ def test_a_full_disk_keeps_no_bridge_from_pausing(pause, tripped, monkeypatch):
             with pytest.raises(OSError, match="No space left"):
                 tripped.pause_if_needed(a_report(mode), 0.0)
             assert tripped.choose_mode() == "paused"
-    assert pause.reason() is None
+    assert pause.read_reason() is None
     tripped.pause_if_needed(a_report("paused"), 0.0)
-    assert pause.reason() is not None
+    assert pause.read_reason() is not None
     pause.resume()
-    assert tripped.reason() is None
+    assert tripped.pause_reason() is None
 
 
 def test_control_needs_every_required_check():

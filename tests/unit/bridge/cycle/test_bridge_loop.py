@@ -67,7 +67,7 @@ def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
         assert sorted(report.starts) == [1, 2, 3]
     assert cluster.commands == []
     assert list(bridge.ledger.list_entries()) == []
-    assert len(list(bridge.journal.numbers())) == 20
+    assert len(list(bridge.journal.iterate_round_numbers())) == 20
     assert bridge.stop() == []
     assert cluster.commands == []
 
@@ -235,7 +235,7 @@ def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
     settle(bridge, cluster, 3)
     assert [kind for kind, _ in cluster.commands] == ["start", "unpin"]
-    assert bridge.ledger.pinned() == frozenset()
+    assert bridge.ledger.get_pinned_ids() == frozenset()
 
 
 def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
@@ -350,7 +350,7 @@ def test_a_stopping_bridge_gives_held_jobs_back(bridge_at):
     assert bridge.run() == []
     assert cluster.jobs[1].running
     assert cluster.jobs[2].hold is Hold.NONE
-    assert bridge.ledger.kept() == []
+    assert bridge.ledger.list_held_ids() == []
 
 
 def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
@@ -366,7 +366,7 @@ def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
         "job 1 may still be held: connection refused",
         "job 2 may still be held: connection refused",
     ]
-    assert bridge.ledger.kept() == [1, 2]
+    assert bridge.ledger.list_held_ids() == [1, 2]
 
 
 class Wrong(Dispatcher):
@@ -394,7 +394,7 @@ def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, 
     assert "stood_down" in kinds(reports[2])
     assert reports[-1].mode == "paused"
     assert cluster.commands == [("hand_back", (1, 2))]
-    assert bridge.pause.reason().startswith("circuit breaker: 3 consecutive decisions failed")
+    assert bridge.pause.read_reason().startswith("circuit breaker: 3 consecutive decisions failed")
 
 
 def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
@@ -558,7 +558,7 @@ def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, m
         known.append(sorted(bridge.ledger.by_id))
         cluster.now_s += 1
     assert known == [[2], [2], [2], [2]], "in round 3, for the first is over for more than two days and the second runs"
-    assert bridge.ledger.history(1) == []
+    assert bridge.ledger.read_transitions(1) == []
 
 
 class Noting(FakeCluster):

@@ -81,9 +81,9 @@ def test_a_pause_doubles_with_each_failure_in_a_row_up_to_the_bound_but_not_belo
     rest, _ = a_rest(interval_s=interval_s, max_backoff_s=most_s)
     for _ in range(failed):
         rest.end(a_report("backend_error"))
-    assert rest.pause_s == pause_s
+    assert rest.cycle_interval_s == pause_s
     rest.end(a_report())
-    assert rest.pause_s == interval_s
+    assert rest.cycle_interval_s == interval_s
 
 
 # A busy cluster
@@ -141,7 +141,7 @@ def test_a_failed_cycle_makes_no_pause_beside_a_busy_cluster_shorter():
     for _ in range(3):
         read(rest, "much to do")
     rest.end(a_report("backend_error"))
-    assert rest.pause_s == 5.0
+    assert rest.cycle_interval_s == 5.0
 
 
 # Wake files

@@ -29,7 +29,7 @@ class Failing:
 
 
 def events(bridge):
-    return [(e.round, e.kind, e.detail) for e in bridge.journal.events() if e.kind != "mode"]
+    return [(e.round, e.kind, e.detail) for e in bridge.journal.list_events() if e.kind != "mode"]
 
 
 @pytest.mark.parametrize("call", ["observe", "start"])
@@ -44,13 +44,13 @@ def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call)
     assert ["in bug" in line["exception"] for line in lines if "exception" in line] == [True], "with the traceback"
     assert events(bridge) == [(1, "internal_error", "IndexError: list index out of range")]
     assert metrics.value("cpsched_cycles_total", result="internal_error") == 1
-    assert bridge.timing.pause_s == 2.0
+    assert bridge.timing.cycle_interval_s == 2.0
     for _ in range(3):
         cluster.now_s += 20
         assert bridge.cycle().result == "ok"
     assert cluster.jobs[1].running
     assert cluster.jobs[1].starts == 1
-    assert bridge.timing.pause_s == 1.0
+    assert bridge.timing.cycle_interval_s == 1.0
 
 
 def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
@@ -76,7 +76,7 @@ def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_fr
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster, listeners=(failing, metrics) if first else (metrics, failing))
     assert bridge.cycle().result == "internal_error"
-    assert bridge.timing.pause_s == 2.0
+    assert bridge.timing.cycle_interval_s == 2.0
     assert bridge.cycle().result == "ok"
     assert len(failing.reports) == 2
     assert events(bridge) == [(2, "internal_error", "listener: RuntimeError: no idea")]
@@ -95,10 +95,10 @@ def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, t
     assert bridge.cycle().result == "storage_error"
     assert bridge.cycle().mode == "paused"
     assert cluster.commands == [("hand_back", (1,))]
-    assert bridge.pause.reason() is None
+    assert bridge.pause.read_reason() is None
     draft.rmdir()
     bridge.cycle()
-    assert bridge.pause.reason().startswith("circuit breaker: 1 consecutive decisions failed")
+    assert bridge.pause.read_reason().startswith("circuit breaker: 1 consecutive decisions failed")
     bridge.pause.resume()
     assert bridge.cycle().mode == "control"
 

@@ -112,10 +112,10 @@ def gate(tmp_path, monkeypatch):
 
 def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart_anew, gate):
     dispatcher = apart_anew(GATED)
-    assert dispatcher.waits_for() == "the dispatcher's process starts"
+    assert dispatcher.not_ready_reason() == "the dispatcher's process starts"
     gate.touch()
     said = set()
-    until(lambda: said.add(words := dispatcher.waits_for()) or words is None)
+    until(lambda: said.add(words := dispatcher.not_ready_reason()) or words is None)
     assert any("kernels are ready" in words for words in said if words)
     assert dispatcher.decide(a_scene()).starts
     assert dispatcher.starts == 1
@@ -126,10 +126,10 @@ def test_no_limit_for_answers_counts_what_a_child_begins_with(apart_anew, gate):
     dispatcher = apart_anew(GATED)
     pid = dispatcher.pid
     for _ in range(3):
-        assert dispatcher.waits_for() is not None
+        assert dispatcher.not_ready_reason() is not None
         time.sleep(0.1)
     gate.touch()
-    until(lambda: dispatcher.waits_for() is None)
+    until(lambda: dispatcher.not_ready_reason() is None)
     assert run_within(ENOUGH_S, lambda: dispatcher.decide(a_scene())).starts
     assert dispatcher.pid == pid
 
@@ -137,11 +137,11 @@ def test_no_limit_for_answers_counts_what_a_child_begins_with(apart_anew, gate):
 def test_a_child_that_dies_while_it_begins_is_told_by_the_next_question_and_then_replaced(apart, gate):
     gate.write_text("die")
     dispatcher = apart(GATED)
-    until(lambda: dispatcher.waits_for() is None)
+    until(lambda: dispatcher.not_ready_reason() is None)
     with pytest.raises(DispatcherError, match=r"^its process died \(exit status 9\)"):
         dispatcher.decide(a_scene())
     gate.write_text("")
-    until(lambda: dispatcher.waits_for() is None)
+    until(lambda: dispatcher.not_ready_reason() is None)
     assert dispatcher.decide(a_scene()).starts
     assert dispatcher.starts == 2
 
@@ -151,9 +151,9 @@ def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, g
     dispatcher = apart(GATED, clock=lambda: now[0])
     pid = dispatcher.pid
     now[0] = STALL_TIMEOUT_S
-    assert dispatcher.waits_for() is not None
+    assert dispatcher.not_ready_reason() is not None
     now[0] = STALL_TIMEOUT_S + 1
-    assert dispatcher.waits_for() is None
+    assert dispatcher.not_ready_reason() is None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     with pytest.raises(DispatcherError, match="its process started, and hangs: the dispatcher's process starts"):
@@ -164,9 +164,9 @@ def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart_anew, ga
     now = [0.0]
     dispatcher = apart_anew(GATED, clock=lambda: now[0])
     gate.touch()
-    said = [dispatcher.waits_for()]
+    said = [dispatcher.not_ready_reason()]
     while said[-1] is not None:
-        if (words := dispatcher.waits_for()) != said[-1]:
+        if (words := dispatcher.not_ready_reason()) != said[-1]:
             said.append(words)
             now[0] += STALL_TIMEOUT_S
     assert now[0] > 2 * STALL_TIMEOUT_S
@@ -179,12 +179,12 @@ def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart_a
     dispatcher = apart_anew("easy")
     until(lambda: len(compiled()) >= 3)
     os.kill(dispatcher.pid, signal.SIGKILL)
-    until(lambda: dispatcher.waits_for() is None)
+    until(lambda: dispatcher.not_ready_reason() is None)
     before = compiled()
     with pytest.raises(DispatcherError):
         dispatcher.memory()
     said = []
-    until(lambda: said.append(dispatcher.waits_for()) or (said[-1] or "").startswith("compiles kernels"))
+    until(lambda: said.append(dispatcher.not_ready_reason()) or (said[-1] or "").startswith("compiles kernels"))
     assert int(said[-1].split()[2]) >= 3, said[-1]
     assert before.items() <= compiled().items()
 
@@ -207,7 +207,7 @@ def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
 def test_a_call_that_holds_the_interpreters_lock_is_ended_and_its_process_gone(apart):
     dispatcher = apart("tests.bad_dispatchers:HangsInC")
     pid = dispatcher.pid
-    until(lambda: dispatcher.waits_for() is None)
+    until(lambda: dispatcher.not_ready_reason() is None)
     with pytest.raises(DecisionTimeout):
         run_within(0.5, lambda: dispatcher.decide(a_scene()))
     assert dispatcher.pid is None

@@ -175,7 +175,7 @@ def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path)
     bridge = a_bridge(tmp_path, cluster, policy=spec.build(), policy_spec=spec)
     cluster.now_s = 1
     bridge.cycle()
-    record = bridge.journal.read(bridge.journal.last_round)
+    record = bridge.journal.read_round(bridge.journal.last_round)
     assert len(record.queue) == 22
     again = replay_round(record)
     assert again.starts == record.starts

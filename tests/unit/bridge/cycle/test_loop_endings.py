@@ -29,7 +29,7 @@ def blocked():
 
 
 def told(bridge, *kinds):
-    return [event.detail for event in bridge.journal.events() if event.kind in kinds]
+    return [event.detail for event in bridge.journal.list_events() if event.kind in kinds]
 
 
 @pytest.mark.parametrize(("on_stop", "hold"), [("release", Hold.NONE), ("keep", Hold.PLUGIN)])
@@ -144,7 +144,7 @@ def test_only_a_bridge_in_control_stands_down(bridge_at, mode, monkeypatch):
         bridge.pause.pause("maintenance")
     assert [bridge.cycle().mode for _ in range(3)] == [mode] * 3
     assert told(bridge, "stood_down") == []
-    assert bridge.pause.reason() == (None if mode == "shadow" else "maintenance")
+    assert bridge.pause.read_reason() == (None if mode == "shadow" else "maintenance")
 
 
 def test_a_change_of_mode_is_told_once_with_its_reason(bridge_at):
@@ -287,10 +287,10 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
     cluster.fail("observe", BackendUnavailable("gone"))
     bridge.cycle()
     bridge.cycle()
-    assert list(bridge.journal.numbers()) == [1, 3]
+    assert list(bridge.journal.iterate_round_numbers()) == [1, 3]
 
 
-@pytest.mark.parametrize("call", ["record", "forget"])
+@pytest.mark.parametrize("call", ["record", "prune"])
 def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
     """The cluster has been read, but there is nothing yet that could be written down as a round."""
     monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 1)
@@ -302,7 +302,7 @@ def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge
     assert (report.result, report.snapshot) == ("storage_error", None)
     assert report.observation is not None
     assert [happening.kind for happening in report.happenings] == ["mode", "storage_error"]
-    assert list(bridge.journal.numbers()) == []
+    assert list(bridge.journal.iterate_round_numbers()) == []
 
 
 def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def test_jobs_start_in_the_cycle_in_which_the_dispatcher_fails(at, name):
 
 def test_the_round_of_a_fallback_is_decided_again_by_the_fallback(at):
     bridge, _, _ = at(dispatcher=Tried(), fallback=Policy(WalltimePredictor(), EasyDispatcher()), cycle={})
-    record = bridge.journal.read(bridge.cycle().number)
+    record = bridge.journal.read_round(bridge.cycle().number)
     assert record.policy == PolicySpec("easy")
     assert record.failure == ""
     assert record.effort.path == "fallback"

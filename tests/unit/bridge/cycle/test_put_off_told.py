@@ -45,4 +45,4 @@ def test_users_all_of_whose_starts_fail_are_counted(tmp_path: Path) -> None:
         bridge.cycle()
         cluster.tick()
     assert metrics.value("cpsched_failing_users") == 1
-    assert bridge.pause.reason() is None
+    assert bridge.pause.read_reason() is None

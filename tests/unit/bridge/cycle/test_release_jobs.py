@@ -103,7 +103,7 @@ def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_t
     assert cluster.released() == [(1,)], "once: what is done is not done again"
     assert state_of(ledger) == (LedgerState.FREE, False)
     assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
-    whys = [why for _, _, _, _, why in ledger.history(1)]
+    whys = [why for _, _, _, _, why in ledger.read_transitions(1)]
     assert whys[-1] == "handed back"
     assert ("the bridge stops" in whys) is (state is not LedgerState.HANDING_BACK)
 
@@ -115,7 +115,7 @@ def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
     assert release_all_jobs(cluster, ledger, "") == []
     assert cluster.commands == []
     assert len(cluster.asked) == 1
-    assert ledger.kept() == []
+    assert ledger.list_held_ids() == []
 
 
 def test_a_job_that_only_the_cluster_knows_to_be_held_for_us_is_handed_back(cluster, ledger):
@@ -161,7 +161,7 @@ def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
 
     cluster.hand_back_one = one_at_a_time
     signs = []
-    assert release_all_jobs(cluster, ledger, "", goes_on=lambda: signs.append(len(ledger.kept()))) == []
+    assert release_all_jobs(cluster, ledger, "", goes_on=lambda: signs.append(len(ledger.list_held_ids()))) == []
     assert given == list(range(1, 8))
     assert len(cluster.asked) == 7
     assert signs == [7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 2, 2, 1, 1]

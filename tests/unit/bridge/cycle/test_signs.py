@@ -20,7 +20,7 @@ def metrics():
 
 
 def told(bridge, *kinds):
-    return [(event.kind, event.detail) for event in bridge.journal.events() if event.kind in kinds]
+    return [(event.kind, event.detail) for event in bridge.journal.list_events() if event.kind in kinds]
 
 
 def close(bridge):
@@ -37,7 +37,7 @@ def begin(bridge_at, at_s=0.0, **changes):
 def test_a_first_start_a_restart_and_a_restart_after_a_kill_are_told_apart(bridge_at):
     first = begin(bridge_at)
     assert told(first, "started") == [("started", "there is no record of a previous bridge")]
-    assert first.journal.events()[-1].kind == "stopped"
+    assert first.journal.list_events()[-1].kind == "stopped"
     close(first)
     second = begin(bridge_at, 61.0)
     assert told(second, "started")[-1] == ("started", "the previous bridge stopped 60 s ago: in order")

@@ -137,7 +137,7 @@ def tracker():
 
 def noted(tracker, *transitions, now_s=7.5):
     report = CycleReport(1, "control", 0.0)
-    tracker.note(transitions, now_s, report)
+    tracker.report_transitions(transitions, now_s, report)
     return report
 
 
@@ -148,7 +148,7 @@ def step(before, after, event="", obstacle=None, id=1):
 @pytest.mark.parametrize("obstacle", [None, LIMIT])
 @pytest.mark.parametrize("after", sorted(FOLLOWS[LedgerState.STARTING]))
 def test_every_end_of_a_start_is_timed_once(tracker, after, obstacle):
-    tracker.decided([1], 5.0)
+    tracker.record_decided([1], 5.0)
     report = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
     ran = after in (LedgerState.RUNNING, LedgerState.ENDED)
     assert report.latencies_s == ([2.5] if ran else [])
@@ -159,7 +159,7 @@ def test_every_end_of_a_start_is_timed_once(tracker, after, obstacle):
 @pytest.mark.parametrize("before", [None, *(state for state in LedgerState if state is not LedgerState.STARTING)])
 def test_what_was_not_on_its_way_is_no_start(tracker, before):
     for after in FOLLOWS[before]:
-        tracker.decided([1], 5.0)
+        tracker.record_decided([1], 5.0)
         report = noted(tracker, step(before, after))
         assert report.latencies_s == []
         again = noted(tracker, step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided"))
@@ -192,8 +192,8 @@ def test_what_is_worth_telling_of_a_transition(tracker, transition, told):
 
 
 def test_of_several_jobs_each_has_its_own_time(tracker):
-    tracker.decided([1, 2], 1.0)
-    tracker.decided([3], 4.0)
+    tracker.record_decided([1, 2], 1.0)
+    tracker.record_decided([3], 4.0)
     starts = [step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=id) for id in (3, 1, 9)]
     assert noted(tracker, *starts).latencies_s == [3.5, 6.5]
     last = step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=2)

@@ -53,7 +53,7 @@ def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(b
         assert (report.result, report.mode, report.decision) == ("ok", "paused", None)
         assert report.waits_for == steps.words
     assert [kind for kind, _ in cluster.commands] == ["hand_back"], "what the plugin holds does not wait for a compiler"
-    assert bridge.pause.reason() is None, "no decision is no failed decision"
+    assert bridge.pause.read_reason() is None, "no decision is no failed decision"
     assert bridge.settings.heartbeat_path.exists()
     steps.words = ""
     bridge.cycle()

@@ -125,7 +125,7 @@ def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_pa
         dispatcher="prb", dispatcher_settings={"ewt_file": str(tmp_path / "waits.json")}, overrun="double"
     )
     policy = make_policy(settings.to_spec())
-    assert policy.dispatcher.expected_waits.of("parallel") == 600
+    assert policy.dispatcher.expected_waits.expected_wait_s("parallel") == 600
     assert policy.overrun == "double"
 
 

@@ -48,7 +48,7 @@ def stranded(tmp_path, monkeypatch):
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
-    assert bridge.ledger.kept() == [1, 2, 3]
+    assert bridge.ledger.list_held_ids() == [1, 2, 3]
     assert cluster.jobs[3].hold is Hold.ADMIN
     bridge.ledger.close()
     bridge.journal.close()
@@ -214,7 +214,7 @@ def test_a_bridge_goes_on_when_there_is_room_again(tmp_path):
         assert cluster.commands == [], "no command without its intent"
     assert bridge.cycle().result == "ok"
     assert cluster.jobs[1].running
-    assert bridge.journal.read(bridge.journal.last_round).queue == (a_job(1),)
+    assert bridge.journal.read_round(bridge.journal.last_round).queue == (a_job(1),)
 
 
 def test_a_pause_needs_no_byte_of_free_space(tmp_path):
@@ -244,7 +244,7 @@ def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
     cluster.submit(a_job(1))
     bridge = a_bridge(tmp_path, cluster)
     UNREADABLE[name](tmp_path / "paused")
-    assert bridge.pause.reason()
+    assert bridge.pause.read_reason()
     report = bridge.cycle()
     assert report.mode == "paused"
     assert cluster.jobs[1].starts == 0

@@ -85,12 +85,12 @@ def test_journal_replay(printed, monkeypatch):
 
 
 def test_journal_list(printed, bridge):
-    assert printed("journal", "list") == [asdict(line) for line in bridge.journal.lines()]
+    assert printed("journal", "list") == [asdict(line) for line in bridge.journal.list_rounds()]
 
 
 def test_journal_show(printed, bridge):
     found = printed("journal", "show", "1")
-    record = bridge.journal.read(1)
+    record = bridge.journal.read_round(1)
     assert (found["round"], found["mode"], found["policy"]["dispatcher"]) == (1, "control", "easy")
     assert (found["at_unix_s"], found["now_s"], found["failure"]) == (record.at_unix_s, record.now_s, record.failure)
     first, second = found["queue"]

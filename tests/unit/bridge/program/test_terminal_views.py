@@ -50,7 +50,7 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     assert bridge.cycle().result == "ok"
     journal = bridge.journal
     journal.write_events(0.0, 1, [CycleEvent("odd", words, 1)])
-    record = dataclasses.replace(journal.read(1), mode=words, policy=PolicySpec(words, words))
+    record = dataclasses.replace(journal.read_round(1), mode=words, policy=PolicySpec(words, words))
     sent = [("start", Outcome(1, "refused", words))]
     terminal_views.print_round(dataclasses.replace(record, outcomes=sent, seconds={words: 1.0}))
     out = capsys.readouterr().out
@@ -246,7 +246,7 @@ def test_status_shows_what_can_be_read_of_damaged_files(array, capsys, broken, s
 
 def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
     bridge, _ = array
-    terminal_views.print_round(bridge.journal.read(2))
+    terminal_views.print_round(bridge.journal.read_round(2))
     told = capsys.readouterr().out
     assert "behind 7_1" in told
     path = bridge.settings.state_dir / "journal.sqlite"

@@ -69,10 +69,10 @@ def file(request, tmp_path, monkeypatch):
 def test_a_file_that_was_begun_anew_is_not_set_aside_because_the_disk_is_full(file):
     file.damage()
     write(file.store, 2)
-    assert len(file.list_unscheduled_jobs()) == 1
+    assert len(file.asides()) == 1
     with full_disk(file.store), pytest.raises(sqlite3.OperationalError):
         write(file.store, 3)
-    assert len(file.list_unscheduled_jobs()) == 1, "it is whole"
+    assert len(file.asides()) == 1, "it is whole"
     write(file.store, 4)
     assert written(file.store)[-2:] == [2, 4]
     assert written(MADE[file.path.stem](file.path)) == written(file.store)
@@ -82,23 +82,23 @@ def test_a_file_that_is_damaged_twice_is_set_aside_twice(file):
     for number in (2, 3):
         file.damage()
         write(file.store, number)
-    assert len(file.list_unscheduled_jobs()) == 2
+    assert len(file.asides()) == 2
     assert [mishap.kind for mishap in file.store.mishaps] == [f"{file.path.stem}_damaged"] * 2
     assert all(
         aside.name in mishap.detail
-        for aside, mishap in zip(sorted(file.list_unscheduled_jobs()), file.store.mishaps, strict=True)
+        for aside, mishap in zip(sorted(file.asides()), file.store.mishaps, strict=True)
     )
 
 
 def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, monkeypatch):
     file.damage()
-    before = len(file.load_or_compile)
+    before = len(file.opened)
     with monkeypatch.context() as patched:
         patched.setattr(file.module, "SCHEMA", FULL)
         for number in (2, 3):
             with pytest.raises(sqlite3.OperationalError):
                 write(file.store, number)
-    tried = file.load_or_compile[before:]
+    tried = file.opened[before:]
     assert len(tried) == 2
     assert all(is_closed(db) for db in tried)
     write(file.store, 4)
@@ -107,12 +107,12 @@ def test_an_attempt_to_begin_anew_that_fails_leaves_no_connection_open(file, mon
 
 def test_a_file_that_cannot_be_opened_leaves_no_connection_open(file, monkeypatch):
     monkeypatch.setattr(file.module, "SCHEMA", FULL)
-    before = len(file.load_or_compile)
+    before = len(file.opened)
     with pytest.raises(sqlite3.OperationalError):
         MADE[file.path.stem](file.path)
-    assert len(file.load_or_compile) == before + 1
-    assert is_closed(file.load_or_compile[-1])
-    assert file.list_unscheduled_jobs() == []
+    assert len(file.opened) == before + 1
+    assert is_closed(file.opened[-1])
+    assert file.asides() == []
 
 
 @pytest.mark.parametrize("stem", ["ledger", "journal"])

@@ -161,8 +161,8 @@ def test_a_time_that_has_no_date_is_damage_before_anybody_shows_it(tmp_path, at_
     ledger = a_ledger(tmp_path / "ledger.sqlite")
     change(tmp_path / "ledger.sqlite", "update transitions set at_s = ? where job_id = 2", at_s)
     with pytest.raises(CorruptFileContent, match=f"at_s: ValueError: {at_s}"):
-        ledger.history(2)
-    assert ledger.history(1)
+        ledger.read_transitions(2)
+    assert ledger.read_transitions(1)
 
 
 def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp_path):
@@ -178,7 +178,7 @@ def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp
     report = second.cycle()
     assert report.result == "ok"
     assert {e.job_id: e.state for e in second.ledger.list_entries()} == {2: LedgerState.HELD, 3: LedgerState.HELD}
-    assert "ledger_damaged" in [event.kind for event in second.journal.events()]
+    assert "ledger_damaged" in [event.kind for event in second.journal.list_events()]
     cluster.end(1)
     for _ in range(3):
         second.cycle()
@@ -197,11 +197,11 @@ def test_a_damaged_journal_is_set_aside_and_rounds_go_on(tmp_path, damage):
     second = a_bridge(tmp_path, cluster)
     reports = [second.cycle() for _ in range(2)]
     assert [report.result for report in reports] == ["ok", "ok"]
-    assert list(second.journal.numbers()) == [report.number for report in reports]
+    assert list(second.journal.iterate_round_numbers()) == [report.number for report in reports]
     assert reports[0].number == 3, "counted on from the newest round that the ledger knows, in which a start succeeded"
     (aside,) = asides(tmp_path, "journal.sqlite")
     assert aside.read_bytes()[4096:] == content[4096:]
-    assert [e.kind for e in second.journal.events() if e.kind != "mode"] == ["journal_damaged"]
+    assert [e.kind for e in second.journal.list_events() if e.kind != "mode"] == ["journal_damaged"]
 
 
 def test_a_journal_that_is_damaged_while_it_is_written_is_begun_anew_with_the_next_round(tmp_path):
@@ -211,9 +211,9 @@ def test_a_journal_that_is_damaged_while_it_is_written_is_begun_anew_with_the_ne
     bridge.cycle()
     damaged_while_open(bridge.journal, tmp_path / "journal.sqlite", lambda path: overwritten(path, 4096))
     assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
-    assert list(bridge.journal.numbers()) == [2, 3]
-    assert len(bridge.journal.read(3).queue) == 298
-    assert "journal_damaged" in [event.kind for event in bridge.journal.events()]
+    assert list(bridge.journal.iterate_round_numbers()) == [2, 3]
+    assert len(bridge.journal.read_round(3).queue) == 298
+    assert "journal_damaged" in [event.kind for event in bridge.journal.list_events()]
     assert len(asides(tmp_path, "journal.sqlite")) == 1
 
 
@@ -241,10 +241,10 @@ def test_a_part_of_the_journal_that_is_damaged_is_one_line(bridge_at, tmp_path):
         bridge.cycle()
     journal = bridge.journal
     change(tmp_path / "journal.sqlite", "update rounds set data = x'00112233' where round = 2")
-    assert journal.read(1).number == 1
+    assert journal.read_round(1).number == 1
     with pytest.raises(CorruptFile, match="round=3: the journal is damaged there"):
-        journal.read(3)
-    assert journal.read(1).number == 1
+        journal.read_round(3)
+    assert journal.read_round(1).number == 1
 
 
 def a_folder(path):
@@ -351,6 +351,6 @@ def test_a_file_that_is_damaged_on_a_full_disk_is_begun_anew_when_there_is_room(
             assert bridge.cycle().result == "storage_error"
     assert [bridge.cycle().result for _ in range(2)] == ["ok", "ok"]
     assert len(asides(tmp_path, f"{file}.sqlite")) == 1
-    assert f"{file}_damaged" in [event.kind for event in bridge.journal.events()]
+    assert f"{file}_damaged" in [event.kind for event in bridge.journal.list_events()]
     assert Ledger(tmp_path / "ledger.sqlite").list_entries() == bridge.ledger.list_entries()
-    assert bridge.journal.read(bridge.journal.last_round).number == bridge.journal.last_round
+    assert bridge.journal.read_round(bridge.journal.last_round).number == bridge.journal.last_round

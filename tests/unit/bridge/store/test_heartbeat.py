@@ -113,8 +113,8 @@ def test_a_bridge_whose_heartbeat_cannot_be_written_stands_down_and_comes_back_b
         pace.at_s += 30
     assert found == [("control", "storage_error")] * 2 + [("paused", "storage_error")] * 2
     assert cluster.jobs[1].hold.value == "none"
-    told = [e.detail for e in bridge.journal.events() if e.kind == "mode"]
+    told = [e.detail for e in bridge.journal.list_events() if e.kind == "mode"]
     assert told[-1].startswith(f"paused the heartbeat {folder}/heartbeat cannot be written: No such file")
-    assert bridge.pause.reason() is None, "no resume is needed"
+    assert bridge.pause.read_reason() is None, "no resume is needed"
     folder.mkdir()
     assert [bridge.cycle().mode for _ in range(2)] == ["paused", "control"]

@@ -273,8 +273,8 @@ def test_a_dispatcher_that_goes_on_from_the_round_before_is_replayed_round_by_ro
     bridge = bridge_at(cluster, mode="shadow", dispatcher=Rotating(), policy_spec=PolicySpec(f"{__name__}:Rotating"))
     started = [list(bridge.cycle().starts) for _ in range(5)]
     assert started == [[1], [2], [3], [1], [2]]
-    assert [bridge.journal.read(n).memory["order"] for n in (1, 2, 3)] == [[], [1, 2, 3], [2, 3, 1]]
-    assert all(replay_round(bridge.journal.read(number)).is_same_decision for number in (3, 1, 5, 2, 4))
+    assert [bridge.journal.read_round(n).memory["order"] for n in (1, 2, 3)] == [[], [1, 2, 3], [2, 3, 1]]
+    assert all(replay_round(bridge.journal.read_round(number)).is_same_decision for number in (3, 1, 5, 2, 4))
 
 
 def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):

@@ -31,11 +31,11 @@ def again(kept, now_s=30_000):
 
 def told(outlook):
     """Return the jobs with an interval but no start yet."""
-    return {row[0] for row in outlook.kept()["told"]}
+    return {row[0] for row in outlook.export_memory()["told"]}
 
 
 def ends(outlook):
-    return len(outlook.kept()["ends"])
+    return len(outlook.export_memory()["ends"])
 
 
 def likely_start(outlook, now_s=30_000):
@@ -52,7 +52,7 @@ def test_what_was_learned_is_there_again():
     kept = a_memory()
     assert (len(kept["ends"]), len(kept["told"]), len(kept["known"])) == (40, 20, 40)
     assert sum(row[-1] for row in kept["week"]) == 40
-    assert again(kept).kept() == kept
+    assert again(kept).export_memory() == kept
     assert likely_start(again(kept)) < likely_start(StartForecaster()), "ada's jobs took half of what they asked for"
 
 
@@ -95,7 +95,7 @@ def test_the_file_does_not_grow_without_bound():
     kept = outlook.export_memory()
     assert len(kept["ends"]) == forecast_memory.MOST_ENDS
     assert max(len(row[1]) for row in kept["ends"]) == 256
-    assert again(kept, 0).kept() == kept
+    assert again(kept, 0).export_memory() == kept
 
 
 def test_a_week_is_counted_by_the_hour():

@@ -93,7 +93,7 @@ def test_all_come_in_while_there_is_room_and_never_more(monkeypatch):
 def test_who_is_being_answered_stays_as_long_as_anybody_is_idle():
     async def visit(house):
         await house.come(3)
-        house.guests[0].use = (True, 0.0)
+        house.guests[0].activity = (True, 0.0)
         await house.come(1)
         assert house.inside() == [0, 2, 3]
 

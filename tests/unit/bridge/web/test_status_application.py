@@ -92,7 +92,7 @@ def test_a_good_cycle_of_some_time_ago_does_not_make_the_bridge_ready(endpoint, 
 def test_a_loop_that_stalls_is_not_healthy(endpoint, watch, bridge_at):
     watch.health.clock = lambda: 1000.0
     bridge_at(FakeCluster(), listeners=(watch,)).cycle()
-    now_s = 1000.0 + watch.health.limit_s
+    now_s = 1000.0 + watch.health.max_cycle_gap_s
     watch.health.clock = lambda: now_s
     assert get(endpoint, "healthz")[0] == 200
     watch.health.clock = lambda: now_s + 1

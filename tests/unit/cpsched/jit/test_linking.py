@@ -69,7 +69,7 @@ def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: 
     function, helper = a_door()
     compiled_functions.compile_for(function, (types.int64,))
     (made,) = helper.dispatcher.overloads.values()
-    assert type(made.library).__name__ == "SubroutineLibrary"
+    assert type(made.library).__name__ == "SubroutineCodeLibrary"
     written = [each.name for each in made.library.alone().functions if not each.is_declaration]
     assert written, "its own code"
     assert not [name for name in written if "is_bad" in name], "the kernel links each function once"
@@ -87,7 +87,7 @@ def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
         return np.zeros(3, np.int64) + helper(value)
 
     assert ordinary(4).tolist() == [4, 4, 4]
-    assert type(next(iter(ordinary.overloads.values())).library).__name__ != "SubroutineLibrary"
+    assert type(next(iter(ordinary.overloads.values())).library).__name__ != "SubroutineCodeLibrary"
 
 
 def test_the_options_of_the_compiler_are_gathered_as_numba_gathers_them() -> None:

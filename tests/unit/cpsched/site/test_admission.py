@@ -123,7 +123,7 @@ def test_without_a_cap_and_limits_the_policy_alone_decides():
 def test_jobs_on_their_way_count_as_running():
     jobs = [job(1), job(2), job(3)]
     snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
-    ids, _ = started(snapshot, limits.beside([3, 77]))
+    ids, _ = started(snapshot, limits.count_as_running([3, 77]))
     assert ids == [1]
 
 

@@ -75,7 +75,7 @@ class Site:
         self.seen = replace(self.seen, resources=kinds)
 
     def with_schedulers(self, schedulers: dict[str, Record]) -> None:
-        self.seen = replace(self.seen, read_schedulers=schedulers)
+        self.seen = replace(self.seen, schedulers=schedulers)
 
     def read_history(self, within_s: float) -> dict[str, Record]:
         return {}
@@ -89,17 +89,17 @@ class Site:
         self.left.append("run")
         self._tell("run", job, placed)
 
-    def walltime(self, job: str, seconds: int, within_s: float) -> None:
+    def set_walltime(self, job: str, seconds: int, within_s: float) -> None:
         self._tell("walltime", job, str(seconds))
 
-    def set_started(self, queue: str, started: bool) -> None:
+    def set_queue_started(self, queue: str, started: bool) -> None:
         if queue == "leftq":
             self.left.append("open" if started else "closed")
         else:
             self._tell("started", queue, str(started))
         self.seen.queues[queue]["started"] = str(started)
 
-    def look(self) -> None:
+    def trigger_scheduling(self) -> None:
         if self.left[-1:] == ["open"]:
             self.left.append("look")
         else:
@@ -108,16 +108,16 @@ class Site:
     def move(self, job: str, queue: str) -> None:
         self._tell("move", job, queue)
 
-    def points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+    def set_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
         self._tell("points", resource, str(points), *jobs)
         if self.refuses & set(jobs):
             raise CommandRefused("qalter: Cannot modify attribute while job running")
 
-    def claim(self, resource: str, words: str) -> None:
+    def write_lease(self, resource: str, words: str) -> None:
         self._tell("claim", words)
         self.seen.server["resources_available"] = {resource: words}
 
-    def disclaim(self, resource: str) -> None:
+    def clear_lease(self, resource: str) -> None:
         self._tell("disclaim")
         self.seen.server.pop("resources_available")
 

@@ -24,12 +24,12 @@ class Programs:
         (lambda to: to.run("7.vm", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", 5.0),
          ["qrun", "-H", "(v[0]:ncpus=2:mem=1gb)+(v1:ncpus=1)", "7.vm"]),
         (lambda to: to.set_queue_started("work", False), ["qmgr", "-c", "set queue work started = False"]),
-        (lambda to: to.look(), ["qmgr", "-c", "set server scheduling = True"]),
+        (lambda to: to.trigger_scheduling(), ["qmgr", "-c", "set server scheduling = True"]),
         (lambda to: to.move("3[].vm", "left"), ["qmove", "left", "3[].vm"]),
         (lambda to: to.set_points(["1.vm", "2.vm"], "points", -3, 5.0), ["qalter", "-l", "points=-3", "1.vm", "2.vm"]),
         (lambda to: to.set_walltime("1.vm", 90, 5.0), ["qalter", "-l", "walltime=90", "1.vm"]),
-        (lambda to: to.claim("claim", "0aff"), ["qmgr", "-c", 'set server resources_available.claim = "0aff"']),
-        (lambda to: to.disclaim("claim"), ["qmgr", "-c", "unset server resources_available.claim"]),
+        (lambda to: to.write_lease("claim", "0aff"), ["qmgr", "-c", 'set server resources_available.claim = "0aff"']),
+        (lambda to: to.clear_lease("claim"), ["qmgr", "-c", "unset server resources_available.claim"]),
     ],
 )  # fmt: skip
 def test_a_command_word_for_word(tell: Callable[[PbsCommands], None], command: list[str]) -> None:
@@ -49,7 +49,7 @@ def test_a_command_word_for_word(tell: Callable[[PbsCommands], None], command: l
         lambda to: to.set_points(["1.vm", "-W"], "points", 3, 5.0),
         lambda to: to.set_points(["1.vm"], "points=9,walltime", 3, 5.0),
         lambda to: to.set_walltime("1 2", 90, 5.0),
-        lambda to: to.claim("claim", '0aff"'),
+        lambda to: to.write_lease("claim", '0aff"'),
     ],
 )
 def test_what_is_more_than_one_word_is_not_sent(tell: Callable[[PbsCommands], None]) -> None:

@@ -35,7 +35,7 @@ class Scontrol:
     def __exit__(self, *_):
         pass
 
-    def tell(self, command: str) -> str:
+    def send_command(self, command: str) -> str:
         self.told.append(command)
         said = self.says.get(command.split()[1], "")
         if isinstance(said, Exception):

@@ -38,7 +38,7 @@ class Played(PyslurmClient):
             return self.scene.facts
         if name == "snapshot":
             return self.scene.snapshot()
-        if name in ("claim", "disclaim"):
+        if name in ("acquire_lease", "release_lease"):
             self.claims.append((name, *arguments.values()))
             return True
         self.sent.append((name, arguments["orders"]))
@@ -211,19 +211,19 @@ def test_the_pin_of_a_job_that_is_left_is_cleared_though_no_ledger_knows_it(
     seen = backend.observe()
     assert [left.job_id for left in seen.left if left.pinned] == [number]
     backend.release([number])
-    assert child.sent == [("hand_back", [{"job": number, "clear": "ReqNodeList="}])]
+    assert child.sent == [("release", [{"job": number, "clear": "ReqNodeList="}])]
 
 
 def test_an_owners_node_list_survives_a_hand_back(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("chosen")["id"]
     backend.observe()
     backend.release([number])
-    assert child.sent == [("hand_back", [{"job": number, "clear": ""}])]
+    assert child.sent == [("release", [{"job": number, "clear": ""}])]
 
 
 def test_jobs_are_handed_back_without_an_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     backend.release([7])
-    assert child.sent == [("hand_back", [{"job": 7, "clear": "ReqNodeList="}])]
+    assert child.sent == [("release", [{"job": 7, "clear": "ReqNodeList="}])]
 
 
 def test_bursts_go_in_batches(child: Played, backend: SlurmBackend) -> None:
@@ -365,7 +365,7 @@ def test_a_claim_is_made_where_none_was_read(backend: SlurmBackend, child: Playe
     backend.observe()
     assert backend.acquire_lease(CLAIM, None)
     backend.release_lease(CLAIM)
-    assert child.claims == [("claim", WORDS, None), ("disclaim", WORDS)]
+    assert child.claims == [("acquire_lease", WORDS, None), ("release_lease", WORDS)]
 
 
 def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
@@ -383,7 +383,7 @@ def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
     before = backend.observe().claim
     assert before is not None
     backend.acquire_lease(CLAIM, before)
-    assert child.claims == [("claim", WORDS, "beat=x  odd")]
+    assert child.claims == [("acquire_lease", WORDS, "beat=x  odd")]
 
 
 def test_a_reading_names_the_cluster(scene: Scene, backend: SlurmBackend) -> None:

@@ -62,7 +62,7 @@ def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
 def test_they_are_on_every_page_and_the_wall_is_well_without(site):
     site.cycle()
     assert "All is well" in site.get("wall")[2]
-    site.cluster.record_failure("observe", BackendTimeout("no answer"))
+    site.cluster.fail("observe", BackendTimeout("no answer"))
     site.cycle()
     for path in ("", "jobs", "nodes", "wall", "jobs/1"):
         assert "The last cycle failed: backend timeout." in site.get(path)[2]

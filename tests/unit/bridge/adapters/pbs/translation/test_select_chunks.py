@@ -50,7 +50,7 @@ def on(found, of: VnodeTable) -> str:
 
 def sizes(found) -> list[int]:
     """How many vnodes each group has in which the job may run."""
-    return [int(found.choice.members(group).sum()) for group in np.flatnonzero(found.choice.holds)]
+    return [int(found.choice.vnode_mask(group).sum()) for group in np.flatnonzero(found.choice.holds)]
 
 
 ALL = (8, 8192)

@@ -44,15 +44,15 @@ class Tried:
             raise answer
         return {"pyslurm": answer, "config": {"version": "26.05.5"}}
 
-    def config(self) -> dict[str, Any]:
+    def read_config(self) -> dict[str, Any]:
         return {"of": "pyslurm"}
 
-    def waits_for(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         if isinstance(self.begins, BackendError):
             raise self.begins
         return self.begins
 
-    def chosen(self) -> tuple[str, str]:
+    def transport_choice(self) -> tuple[str, str]:
         return "pyslurm", SAID
 
     def close(self) -> None:

@@ -265,11 +265,11 @@ class Answers:
     waits: int = 0
     """Number of requests that fail."""
 
-    def answered(self, wait_s: float) -> bool:
+    def wait_for_outputs(self, wait_s: float) -> bool:
         self.waits -= 1
         return self.waits < 0
 
-    def texts(self) -> dict[str, str]:
+    def collect_outputs(self) -> dict[str, str]:
         if self.error is not None:
             raise self.error
         return self.found

@@ -494,7 +494,7 @@ def test_only_the_first_past_waits_if_accounting_answers(
 ) -> None:
     monkeypatch.setattr(cli_reader, "query_privilege", lambda user: {"accounting_answers": answers})
     waited: list[float] = []
-    monkeypatch.setattr(Answers, "answered", lambda self, wait_s: waited.append(wait_s))
+    monkeypatch.setattr(Answers, "wait_for_outputs", lambda self, wait_s: waited.append(wait_s))
     past, others = Past(0, SACCT), Programs()
     looking = SlurmCliReader(
         deadline_s=4.0, programs=lambda asked, *rest: (past if "sacct" in asked else others)(asked, *rest)

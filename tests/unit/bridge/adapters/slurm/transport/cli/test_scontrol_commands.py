@@ -216,7 +216,7 @@ def test_names_of_nodes_may_have_dots_and_dashes(name: str) -> None:
         " ",
     ],
 )
-@pytest.mark.parametrize("command", ["hold", "hand_back"])
+@pytest.mark.parametrize("command", ["hold", "release"])
 def test_settings_that_do_more_than_undo_a_pin_are_not_sent(programs: Path, clear: str, command: str) -> None:
     said = put_scontrol(programs)
     ((result, *_),) = getattr(commands(Jobs(j7={"priority": 5})), command)([{"job": 7, "clear": clear}])
@@ -233,7 +233,7 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
     assert said.read_text() == f"hold 7\nupdate JobId=7 {clear}\n"
     said.unlink()
     jobs.before = lambda: None
-    assert commands(jobs).hand_back([{"job": 7, "clear": clear}]) == [CommandReply("done")]
+    assert commands(jobs).release([{"job": 7, "clear": clear}]) == [CommandReply("done")]
     assert said.read_text() == f"update JobId=7 {clear}\nrelease 7\n"
 
 
@@ -307,7 +307,7 @@ def test_waiting_tasks_that_share_a_record_are_held_together_and_running_ones_no
         (CommandRefused("squeue: of another release"), CommandRefused),
     ],
 )
-@pytest.mark.parametrize("command", ["start", "hold", "hand_back"])
+@pytest.mark.parametrize("command", ["start", "hold", "release"])
 def test_without_a_first_look_nothing_is_commanded(
     programs: Path, error: BackendError, raised: type[Exception], command: str
 ) -> None:
@@ -331,7 +331,7 @@ def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
 
     jobs.before = released
     wanted = [7, 8, 9, 3 << 32 | 19, 10]
-    answers = commands(jobs).hand_back([{"job": job, "clear": ""} for job in wanted])
+    answers = commands(jobs).release([{"job": job, "clear": ""} for job in wanted])
     done = CommandReply("done")
     assert answers == [
         done,
@@ -353,7 +353,7 @@ def test_a_look_that_fails_after_pins_were_cleared_leaves_the_hand_back_unknown(
             jobs.error = BackendUnavailable("squeue: not reached")
 
     jobs.then = breaks
-    ((result, why, _),) = commands(jobs).hand_back([{"job": 7, "clear": "ReqNodeList="}])
+    ((result, why, _),) = commands(jobs).release([{"job": 7, "clear": "ReqNodeList="}])
     assert (result, why) == ("unknown", "not released: squeue: not reached")
 
 

@@ -42,7 +42,7 @@ class Child:
             wire_protocol.send(self.end, wire_protocol.BEGUN)
         Child.made.append(self)
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self.lives
 
     def kill(self) -> int:

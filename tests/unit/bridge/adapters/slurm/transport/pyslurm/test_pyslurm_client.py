@@ -214,8 +214,8 @@ def test_the_child_dies_with_its_parent_in_mid_call(fake: Fake, tmp_path: Path) 
     note = tmp_path / "child.pid"
     program = textwrap.dedent(f"""
         import pathlib
-        from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Client
-        client = Client("fake_pyslurm")
+        from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
+        client = PyslurmClient("fake_pyslurm")
         pathlib.Path({str(note)!r}).write_text(str(client.call("hello", 30.0)["pid"]))
         client.call("snapshot", 600.0)
     """)
@@ -286,7 +286,7 @@ def test_only_a_pending_job_held_for_us_is_started(
 ODD = {"bytes": b"abc\xff\xfe".hex()}
 
 
-@pytest.mark.parametrize("command", ["start", "hold", "hand_back"])
+@pytest.mark.parametrize("command", ["start", "hold", "release"])
 @pytest.mark.parametrize("field", ["comment", "admin_comment", "name"])
 def test_bytes_that_are_no_text_fail_neither_a_reading_nor_a_batch(
     client: PyslurmClient, fake: Fake, command: str, field: str
@@ -321,7 +321,7 @@ def test_a_hand_back_makes_slurm_look_again_but_lifts_no_hold_of_an_administrato
     client: PyslurmClient, fake: Fake, reason: str, released: bool
 ) -> None:
     fake.set(jobs={"7": {"state_reason": reason}})
-    assert client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", "", ""]]
+    assert client.call("release", ENOUGH_S, orders=[{"job": 7, "clear": ""}]) == [["done", "", ""]]
     assert ("log" in fake.now()) is released
 
 
@@ -387,7 +387,7 @@ def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Pysl
     said = put_scontrol(fake.bin)
     fake.set(jobs={"7": {"priority": 9, "required_nodes": "n1"}, "8": {}})
     orders = [{"job": 7, "clear": "ReqNodeList= TasksPerNode=0 NumNodes=1-4"}, {"job": 8, "clear": ""}]
-    assert client.call("hand_back", ENOUGH_S, orders=orders) == [["done", "", ""], ["done", "", ""]]
+    assert client.call("release", ENOUGH_S, orders=orders) == [["done", "", ""], ["done", "", ""]]
     assert said.read_text() == "update JobId=7 ReqNodeList= TasksPerNode=0 NumNodes=1-4\n"
     assert fake.now()["log"] == [[7, {"priority": 0}], [7, {"priority": 0xFFFFFFFF}], [8, {"priority": 0xFFFFFFFF}]]
 
@@ -395,7 +395,7 @@ def test_a_pin_is_cleared_by_scontrol_before_the_job_is_handed_back(client: Pysl
 def test_a_pin_that_cannot_be_cleared_keeps_the_job_held(client: PyslurmClient, fake: Fake) -> None:
     put_scontrol(fake.bin, complaining("slurm_update error: Access denied for job 7"))
     fake.set(jobs={"7": {"required_nodes": "n1"}})
-    answers = client.call("hand_back", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
+    answers = client.call("release", ENOUGH_S, orders=[{"job": 7, "clear": "ReqNodeList="}])
     assert answers[0][0] == "unknown"
     assert "Access denied" in answers[0][1]
     assert "log" not in fake.now()

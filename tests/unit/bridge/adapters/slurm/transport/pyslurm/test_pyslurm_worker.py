@@ -16,7 +16,7 @@ from cpsched_bridge import child_processes
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker, wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import ERRORS
 
-CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "hand_back", "unpin", "claim", "disclaim"}
+CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "release", "unpin", "acquire_lease", "release_lease"}
 
 
 def raising(error: Exception) -> dict[str, Any]:
