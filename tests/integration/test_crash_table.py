@@ -335,7 +335,7 @@ def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
         assert w.bridge.cycle().result == "ok"
         w.later(10)
     assert w.bridge.ledger.list_held_ids() == [], list(w.bridge.ledger.list_entries(*KEPT))
-    assert w.site.pending == 0
+    assert w.site.pending_count == 0
     assert set(w.site.starts.values()) <= {1}
     assert not any(w.site.repeated.values())
     ran = {ended.job.id for ended in w.site.ended}

@@ -69,10 +69,10 @@ def test_the_schedule_is_the_simulators_start_by_start(run):
     schedule = simulate(jobs, cluster, record.build())
     assert starts == {item.job.id: (int(schedule.start_s[i]), schedule.placement_of(i)) for i, item in enumerate(jobs)}
     assert set(times.values()) == {1}
-    assert bridge.ledger.counts()[LedgerState.ENDED] == JOBS
+    assert bridge.ledger.counts_by_state()[LedgerState.ENDED] == JOBS
     waited_s = [int(s) - item.job.submit_s for s, item in zip(schedule.start_s, jobs, strict=True)]
     assert max(waited_s) > 3600, "jobs had to wait"
-    assert sum(line.path == "solver" for line in bridge.journal.lines()) > 10 or record.dispatcher != "pcp20"
+    assert sum(line.path == "solver" for line in bridge.journal.list_rounds()) > 10 or record.dispatcher != "pcp20"
 
 
 def test_the_twin_of_slurms_scheduler_makes_its_passes_between_events(tmp_path):
@@ -93,8 +93,8 @@ def test_recorded_rounds_decide_the_same_again(run):
     """
     record, bridge, _, _ = run
     every = 1 if record is POLICIES[0] else 3
-    numbers = list(bridge.journal.numbers())[::every]
-    rounds = [replay_round(bridge.journal.read(number)) for number in numbers]
+    numbers = list(bridge.journal.iterate_round_numbers())[::every]
+    rounds = [replay_round(bridge.journal.read_round(number)) for number in numbers]
     assert len(rounds) > JOBS // every
     assert [r for r in rounds if not r.is_same_decision] == []
     assert every > 1 or sum(len(r.starts) for r in rounds) == JOBS
@@ -117,6 +117,6 @@ def test_rounds_decided_under_a_limit_of_time_decide_the_same_again_without_the_
     """How long decisions took is in the journal as the work that was left, and in no other way."""
     record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)
-    read = [bridge.journal.read(number) for number in list(bridge.journal.numbers())[::2]]
+    read = [bridge.journal.read_round(number) for number in list(bridge.journal.iterate_round_numbers())[::2]]
     assert len({round.memory["work"] for round in read}) > 10
     assert [r for r in map(replay_round, read) if not r.is_same_decision] == []

@@ -26,7 +26,7 @@ def rows(file, query, *values):
 def records():
     from cpsched_bridge.store.journal import Journal
     journal = Journal(f"{state}/journal.sqlite", read_only=True)
-    return [journal.read(number) for number in journal.numbers()]
+    return [journal.read_round(number) for number in journal.iterate_round_numbers()]
 """
 
 

@@ -148,7 +148,9 @@ def assert_failed(bridge, report, metric, kinds):
     assert report.result in kinds
     assert report.starts == {}
     assert report.decision is None
-    assert [(e.round, e.kind) for e in bridge.journal.list_events() if e.kind != "mode"] == [(report.number, report.result)]
+    assert [(e.round, e.kind) for e in bridge.journal.list_events() if e.kind != "mode"] == [
+        (report.number, report.result)
+    ]
     assert len(bridge.journal.list_events()[-1].detail) < 1000
     assert metric("cpsched_cycles_total", result=report.result) == 1
     assert metric("cpsched_events_total", kind=report.result) == 1

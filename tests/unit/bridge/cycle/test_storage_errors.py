@@ -111,7 +111,9 @@ def test_a_life_has_writes_of_all_kinds(tmp_path):
                  "journal: insert into events", "journal: insert or replace into aside", "segments"):  # fmt: skip
         assert what in words, what
     states = {
-        after for entry in bridge.ledger.list_entries() for _, _, _, after, _ in bridge.ledger.read_transitions(entry.job_id)
+        after
+        for entry in bridge.ledger.list_entries()
+        for _, _, _, after, _ in bridge.ledger.read_transitions(entry.job_id)
     }
     assert states >= {"holding", "held", "starting", "running", "handing-back", "free", "ended"}
 

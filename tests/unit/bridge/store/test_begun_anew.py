@@ -85,8 +85,7 @@ def test_a_file_that_is_damaged_twice_is_set_aside_twice(file):
     assert len(file.asides()) == 2
     assert [mishap.kind for mishap in file.store.mishaps] == [f"{file.path.stem}_damaged"] * 2
     assert all(
-        aside.name in mishap.detail
-        for aside, mishap in zip(sorted(file.asides()), file.store.mishaps, strict=True)
+        aside.name in mishap.detail for aside, mishap in zip(sorted(file.asides()), file.store.mishaps, strict=True)
     )
 
 

@@ -88,12 +88,14 @@ def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseReservation
     with pytest.raises(LeaseRefused, match="permission denied"):
         ours.acquire_lease("a&1", None)
     answer = pyslurm_worker.handle_request(
-        lambda: {"acquire_lease": ours.acquire_lease}, {"call": "acquire_lease", "arguments": {"words": "a", "instead_of": None}}
+        lambda: {"acquire_lease": ours.acquire_lease},
+        {"call": "acquire_lease", "arguments": {"words": "a", "instead_of": None}},
     )
     assert answer["error"] == "refused"
     cluster.complaint, cluster.words = "slurm_update error: Unable to contact slurm controller", {NAME: "a"}
     answer = pyslurm_worker.handle_request(
-        lambda: {"acquire_lease": ours.acquire_lease}, {"call": "acquire_lease", "arguments": {"words": "b", "instead_of": "a"}}
+        lambda: {"acquire_lease": ours.acquire_lease},
+        {"call": "acquire_lease", "arguments": {"words": "b", "instead_of": "a"}},
     )
     assert answer["error"] == "unavailable"
 
