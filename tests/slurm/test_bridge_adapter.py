@@ -255,7 +255,7 @@ def over(seen):
     return len(ended) == len(orders)
 until(over, 40)
 time.sleep(2)
-past = {e.job.id for e in SlurmBackend(transport_of(OPTIONS)).history()}
+past = {e.job.id for e in SlurmBackend(make_transport(OPTIONS)).history()}
 print(json.dumps({label[e.job.id]: [e.run_s, e.job.id in past, e.job.user] for e in ended}))""",
     )
     assert set(told) == {jobs[0], jobs[1], f"{jobs[2]}_0", f"{jobs[2]}_1"}
@@ -263,7 +263,7 @@ print(json.dumps({label[e.job.id]: [e.run_s, e.job.id in past, e.job.user] for e
 
 
 QUICK = """
-transport = transport_of(OPTIONS.model_copy(update={"deadline_s": 5.0}))
+transport = make_transport(OPTIONS.model_copy(update={"deadline_s": 5.0}))
 backend = SlurmBackend(transport)
 """
 """A backend that does not wait long."""

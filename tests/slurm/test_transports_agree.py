@@ -75,12 +75,12 @@ for kind, key in (("jobs", "id"), ("nodes", "name"), ("partitions", "name"), ("r
                 found.append([kind, str(number), state, name, repr(first[number][name]), repr(value)])
 if read.layouts not in (before.layouts, after.layouts):
     found.append(["layouts", "", "", repr(after.layouts), repr(read.layouts)])
-looked = {record["id"]: record for record in text.look(None)}
+looked = {record["id"]: record for record in text.read_jobs(None)}
 for record in read.jobs:
     for name, value in looked.get(record["id"], {}).items():
         if record[name] != value and record["state"] == looked[record["id"]]["state"]:
             found.append(["looks", str(record["id"]), name, repr(record[name]), repr(value)])
-mine, theirs = text.config(), library.config()
+mine, theirs = text.read_config(), library.read_config()
 found += [["config", "", name, repr(theirs[name]), repr(mine[name])] for name in theirs if mine[name] != theirs[name]]
 def alike(record):
     '''Without what says nothing: the name that stands for none, and how many nodes a job had that had nothing.'''
@@ -88,8 +88,8 @@ def alike(record):
     name = None if record["name"] == "(null)" else record["name"]
     return {**record, "name": name, "allocated_tres": had, "num_nodes": record["num_nodes"] if had else None}
 
-past = {record["id"]: record for record in library.past(0)}
-for record in text.past(0):
+past = {record["id"]: record for record in library.read_accounting(0)}
+for record in text.read_accounting(0):
     if record["id"] not in past or alike(past[record["id"]]) != alike(record):
         found.append(["past", str(record["id"]), "", repr(past.get(record["id"])), repr(record)])
 answer = {"found": found, "counts": counts, "jobs": len(read.jobs), "layouts": len(read.layouts), "looked": len(looked)}
