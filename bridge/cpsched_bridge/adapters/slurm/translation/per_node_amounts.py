@@ -192,7 +192,7 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
             raise JobNotModelled("GPUs counted for the whole job, over several nodes")
         if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
             what = "GPUs counted for the whole job"
-            raise JobNotModelled(what, f"{what}: pyslurm does not tell of which type")
+            raise JobNotModelled(what, f"{what}: pyslurm does not report their type")
         return total
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
         raise JobNotModelled("asks for generic resources in a way not understood")

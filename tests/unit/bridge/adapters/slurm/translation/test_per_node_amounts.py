@@ -160,7 +160,7 @@ def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memor
 
 def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_have_types() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
-    with pytest.raises(JobNotModelled, match=r"pyslurm does not tell of which type"):
+    with pytest.raises(JobNotModelled, match=r"pyslurm does not report their type"):
         requested_per_node(asked(requested_tres={"gres/gpu": 1}), machine, 1)
     assert requested_per_node(asked(gres_per_node={"gpu:a100": 1}), machine, 1) == (1, 100, 1, 1)
     other = a_machine(configured_gres={"gpu": 2, "gpux:a": 1})
@@ -245,7 +245,7 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 
 
 @pytest.mark.parametrize(
-    ("facts", "nodes", "most", "told"),
+    ("facts", "nodes", "most", "expected"),
     [
         ({"ntasks": 1, "max_nodes": 1}, 1, None, StartPinSettings(0, 0, "")),
         ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPinSettings(0, 0, "")),
@@ -321,19 +321,19 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
         ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, StartPinSettings(3, 0, "TasksPerNode=0 NumTasks=6")),
     ],
 )
-def test_what_slurm_must_be_told_and_how_that_is_taken_back(
-    facts: dict[str, Any], nodes: int, most: int | None, told: StartPinSettings
+def test_the_changes_of_a_start_and_their_undo(
+    facts: dict[str, Any], nodes: int, most: int | None, expected: StartPinSettings
 ) -> None:
     found = make_start_pins(asked(**facts), nodes, most)
     assert (found.tasks_per_node, found.node_count, found.restore) == (
-        told.tasks_per_node,
-        told.node_count,
-        told.restore,
+        expected.tasks_per_node,
+        expected.node_count,
+        expected.restore,
     )
 
 
 @pytest.mark.parametrize(
-    ("facts", "nodes", "told"),
+    ("facts", "nodes", "expected"),
     [
         ({"ntasks": 4, "cpus": 4, "min_cpus_per_node": 1}, 2, (2, 4, "2-4 NumTasks=4 MinCPUsNode=1 NumCPUs=4")),
         (
@@ -346,14 +346,14 @@ def test_what_slurm_must_be_told_and_how_that_is_taken_back(
     ],
 )
 def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back(
-    facts: dict[str, Any], nodes: int, told: tuple[int, int, str]
+    facts: dict[str, Any], nodes: int, expected: tuple[int, int, str]
 ) -> None:
     found = make_start_pins(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
-    assert (found.cpus_per_node, found.cpus) == told[:2]
-    assert found.restore_all == f"TasksPerNode=0 NumNodes={told[2]}"
+    assert (found.cpus_per_node, found.cpus) == expected[:2]
+    assert found.restore_all == f"TasksPerNode=0 NumNodes={expected[2]}"
 
 
-def test_who_is_told_no_tasks_of_a_node_is_told_no_cpus() -> None:
+def test_a_start_without_tasks_per_node_sets_no_cpus() -> None:
     assert make_start_pins(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
 
 
