@@ -96,6 +96,20 @@ def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, the
         assert cluster.jobs[3].hold is Hold.ADMIN
 
 
+def test_release_all_leaves_its_mark_where_the_ledger_opens_but_does_not_record(stranded, monkeypatch):
+    """The disk fills up between the two."""
+    settings, cluster = stranded
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Ledger, "_write", full)
+    words = release_all.release_all(settings, "bridge.yaml", None, False)
+    assert held(cluster) == []
+    assert words.endswith("note: the ledger cannot be written: database or disk is full")
+    assert cluster.claimed.run == HANDED_BACK
+
+
 def test_release_all_leaves_no_word_where_the_ledger_has_it(stranded):
     settings, cluster = stranded
     release_all.release_all(settings, "bridge.yaml", None, False)
