@@ -29,8 +29,8 @@ from cpsched.kernels.scheduling_state import (
     TO_ITS_END,
     ListSchedulerParameters,
     SchedulingState,
-    copy_planned_starts,
     copy_starts,
+    get_planned_starts,
     machine_handle,
     new_plan_result,
     new_plan_workspace,
@@ -246,7 +246,7 @@ def plan_with(
     cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
     if not whole:
         return Decision(starts, cost)
-    plan_s = copy_planned_starts(site.draft, n)
+    plan_s = get_planned_starts(site.draft, n)
     return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
 
@@ -261,7 +261,7 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     site = scheduling_state_of(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
     schedule(site, list_scheduler_of(EVERY, None).method(True), positions)
-    return copy_planned_starts(site.draft, n)
+    return get_planned_starts(site.draft, n)
 
 
 class WillRunEstimator:

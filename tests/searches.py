@@ -11,7 +11,7 @@ import numpy as np
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
-from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
+from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, Lookahead
 from cpsched.jit.decorators import kernel

@@ -185,7 +185,7 @@ def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> 
 
 
 @subroutine
-def rank_by_latest(site: SchedulingState, slot: int, start_s: int) -> None:
+def rank_latest_freed_first(site: SchedulingState, slot: int, start_s: int) -> None:
     """Rank the classes whose nodes become free last highest.
 
     Set `trial.rank[g]` to the second from which a node holds `found[g]` units up to `start_s`. So a reservation leaves

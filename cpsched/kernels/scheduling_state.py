@@ -283,7 +283,7 @@ def copy_starts(draft: PlanResult) -> tuple[IntArray, IntArray, IntArray, IntArr
 
 
 @kernel
-def copy_planned_starts(draft: PlanResult, count: int) -> IntArray:
+def get_planned_starts(draft: PlanResult, count: int) -> IntArray:
     """Return a copy of the planned starts of `count` queued jobs."""
     return draft.plan_s[:count].copy()
 

@@ -74,7 +74,7 @@ class OrderSearchCounters(Handle):
     """Jobs placed in all these orders."""
 
 
-class OrderOverlap(Handle):
+class ReusablePlanParts(Handle):
     """Common parts of the best order with the trial order and the placed jobs."""
 
     upto: int
@@ -188,7 +188,7 @@ class OrderSearchState(Handle):
     """
     settings: OrderSearchSettings
     counts: OrderSearchCounters
-    shared: OrderOverlap
+    shared: ReusablePlanParts
     queued: QueuedJobColumns
     best: CandidateQueueOrder
     """Best order so far."""
@@ -214,7 +214,7 @@ def new_search(settings: OrderSearchSettings) -> OrderSearchState:
         able=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
         counts=OrderSearchCounters(drawn=0, decoded=0, placed=0),
-        shared=OrderOverlap(upto=0, same=0, valid=0),
+        shared=ReusablePlanParts(upto=0, same=0, valid=0),
         queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none()),
         best=tried(),
         trial=tried(),

@@ -71,7 +71,7 @@ NO_JOB_LIMITS = JobLimitChecks()
 
 
 @dataclass(frozen=True, slots=True)
-class DecayedLimitUsage:
+class LimitUsageMinutes:
     """Decaying usage in minutes, by QOS name or association index; missing entries are 0."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class DecayedLimitUsage:
     association_wall_min: Mapping[int, float] = field(default_factory=dict)
 
 
-NO_USAGE = DecayedLimitUsage()
+NO_USAGE = LimitUsageMinutes()
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class JobLimitTable:
     """
 
     site: SiteLimitPolicy
-    spent: DecayedLimitUsage = NO_USAGE
+    spent: LimitUsageMinutes = NO_USAGE
     counts_time: bool = field(init=False)
     """Whether limits depend on the remaining time of running jobs."""
     _counters: dict[object, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from cpsched.predictors.base import Predictor, is_trainable, predict_run_time_s,
 from cpsched.run_time_model import RunTimeModel
 from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
 from cpsched_sim.file_io import write_table
-from cpsched_sim.result_files import write_manifest
+from cpsched_sim.result_files import write_result_settings
 from cpsched_sim.traces.trace_job import TraceJob
 
 
@@ -165,7 +165,7 @@ def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Ma
     """Write a line per point: predictor, real / predicted, share; with a manifest. Raise `UnusableObject`."""
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     write_table(path, [("predictor", "real_by_predicted", "share"), *points])
-    write_manifest(path, made_of)
+    write_result_settings(path, made_of)
 
 
 def write_figures(
@@ -178,7 +178,7 @@ def write_figures(
     parts = [((name, *part), figures) for name, row in rows.items() for part, figures in _parts(row, len(labels))]
     head = (*labels, *(each.name for each in fields(kind)))
     write_table(path, [head, *((*names, *figures.values()) for names, figures in parts)])
-    write_manifest(path, made_of)
+    write_result_settings(path, made_of)
 
 
 def _parts(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from cpsched.formatting import format_count
 from cpsched.metrics import Metric, ScheduleData, step_counts
-from cpsched_sim.replay_metrics import DecisionTimes, metric_values
+from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown
 from cpsched_sim.workloads.load import Workload
 

@@ -51,7 +51,7 @@ def manifest_content(setup: Mapping[str, Any]) -> dict[str, Any]:
     return {"version": version("cpsched"), "date": datetime.now(UTC).isoformat(timespec="seconds"), "setup": {**setup}}
 
 
-def write_manifest(path: Path, setup: Mapping[str, Any]) -> None:
+def write_result_settings(path: Path, setup: Mapping[str, Any]) -> None:
     """Write the manifest of the result `path` beside it. Raise `InputError`."""
     write_atomically(manifest_path(path), (json.dumps(manifest_content(setup), indent=2) + "\n").encode())
 

@@ -20,15 +20,15 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, pristine_copies
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, Clairvoyant
 from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
 from cpsched_sim.document import ReportParagraph, ReportTable, render_fragment
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import read_json, write_atomically, write_table
-from cpsched_sim.oracle import SIMULATION_REGISTRIES, Clairvoyant
 from cpsched_sim.recorded_schedule import mismatch_warning, recorded_schedule_of
 from cpsched_sim.replay_hints import hints_of
-from cpsched_sim.replay_metrics import DecisionTimes, metric_values
 from cpsched_sim.result_files import SUMMARY, manifest_content
+from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cpsched_bridge.store.ledger import LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.chaos.site import Site, SiteJob
 
 OURS = ("plugin", "bridge")
@@ -16,7 +16,7 @@ HELD_STATES = frozenset(
 NOT_RUNNING = frozenset({LedgerState.HELD, LedgerState.HOLDING, LedgerState.HANDING_BACK, LedgerState.ROLLING_BACK})
 
 
-def after_a_good_cycle(site: Site, entries: Mapping[int, LedgerEntry], arrived: frozenset[int]) -> list[str]:
+def after_a_good_cycle(site: Site, entries: Mapping[int, ManagedJobEntry], arrived: frozenset[int]) -> list[str]:
     """Return contradictions between ledger and cluster after a cycle without a failure.
 
     `arrived` are the jobs submitted since the reading of that cycle.

@@ -9,8 +9,8 @@ from cpsched import registry
 from cpsched.metrics import ScheduleData
 from cpsched.model import Cluster
 from cpsched.policy import Policy
+from cpsched_sim.clairvoyant_predictors import OraclePredictor
 from cpsched_sim.cluster.replay import TraceReplay
-from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.workloads.load import load
 from tests.traces import KTH, trace
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.replay_metrics import ScheduleData, step_counts
+from cpsched_sim.simulation_metrics import ScheduleData, step_counts
 from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.traces import native
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader

@@ -40,7 +40,7 @@ from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, make
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key, request_fingerprint
 from cpsched_bridge.ports import Observation, PendingJob
-from cpsched_bridge.store.ledger import LedgerEntry, LedgerState, LedgerTransition, make_transition
+from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry, make_transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class BackoffQueue:
                 del self._groups[key]
 
     def find_jobs_to_unmanage(
-        self, seen: Observation, entries: Mapping[int, LedgerEntry], max_failures: int
+        self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
         """Return held jobs to leave to the cluster's own scheduler after too many failed starts of their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
@@ -250,7 +250,7 @@ class BackoffQueue:
                 found.append(make_transition(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why))
         return found
 
-    def mark_backed_off(self, seen: Observation, entries: Mapping[int, LedgerEntry]) -> Observation:
+    def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
         """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
 
         Tried jobs come last, without priority and as the newest, unless a limit backs them off.

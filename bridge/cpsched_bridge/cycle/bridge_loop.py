@@ -39,7 +39,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.bridge_identity import make_lease
 from cpsched_bridge.store.heartbeat import Heartbeat, read_age_s
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.store.state_paths import take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
@@ -186,7 +186,7 @@ class Bridge:
                 self._backoff.find_jobs_to_unmanage(seen, self.parts.ledger.by_id, max_failures), report
             )
 
-    def _decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
+    def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         """Train and ask the policy. Its failure must not affect held jobs."""
         try:
             self._deciders.decide(seen, entries, report)

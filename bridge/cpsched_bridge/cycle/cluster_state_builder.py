@@ -16,7 +16,7 @@ from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
 from cpsched_bridge.store.journal_reader import BACKED_OFF, UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _NOT_OURS = {
 """Why a job that the ledger does not contain is not decided on."""
 
 
-def build_cluster_state(seen: Observation, entries: Mapping[int, LedgerEntry], controlling: bool) -> ClusterState:
+def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry], controlling: bool) -> ClusterState:
     """Return the cluster state, by the ledger's `entries`.
 
     - In control, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as running
@@ -55,19 +55,19 @@ def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
     return tuple(first.values())
 
 
-def _startable(pending: PendingJob, entries: Mapping[int, LedgerEntry]) -> bool:
+def _startable(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
     """Whether the ledger has the job as managed, and the cluster shows it as held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is LedgerState.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
 
-def _decidable(pending: PendingJob, entries: Mapping[int, LedgerEntry]) -> bool:
+def _decidable(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
     entry = entries.get(pending.job.id)
     ours = entry is not None and entry.state in KEPT
     return pending.hold in (Hold.NONE, Hold.PLUGIN) or (pending.hold is Hold.ADMIN and ours)
 
 
-def _promised(seen: Observation, entries: Mapping[int, LedgerEntry]) -> tuple[IntArray, list[RunningJob]]:
+def _promised(seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> tuple[IntArray, list[RunningJob]]:
     """Return the free amounts without those reserved for starting jobs, and these jobs.
 
     A job whose nodes are gone or taken is omitted: its start will fail.
@@ -97,7 +97,7 @@ def _node_index(cluster: Cluster) -> dict[str, int]:
 def list_unscheduled_jobs(
     seen: Observation,
     waiting: frozenset[int],
-    entries: Mapping[int, LedgerEntry],
+    entries: Mapping[int, ManagedJobEntry],
     limited: Mapping[int, str] = NOT_LIMITED,
     put_off: frozenset[int] = frozenset(),
 ) -> list[UnscheduledJob]:
@@ -118,7 +118,7 @@ def list_unscheduled_jobs(
     return found
 
 
-def _why_aside(pending: PendingJob, entry: LedgerEntry | None, limit: str | None = None) -> tuple[str, str]:
+def _why_aside(pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None = None) -> tuple[str, str]:
     if pending.hold is Hold.USER:
         return "held", format_reason(pending.holder_reason)
     if pending.hold is Hold.CLUSTER:

@@ -19,9 +19,9 @@ from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailab
 from cpsched_bridge.ports import Backend, DeferredStart, Observation, Outcome, Result, StartOrder
 from cpsched_bridge.store.ledger import (
     Ledger,
-    LedgerEntry,
     LedgerState,
     LedgerTransition,
+    ManagedJobEntry,
     make_caused_transition,
     make_transition,
 )
@@ -91,7 +91,7 @@ class CommandSender:
             report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
-        def due(kind: str, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+        def due(kind: str, entries: Sequence[ManagedJobEntry]) -> list[ManagedJobEntry]:
             wanted = [entry for entry in entries if entry.job_id in users]
             wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
             wanted = [entry for entry in wanted if self._retries.is_due(kind, entry.job_id, now_s)]
@@ -167,8 +167,8 @@ class CommandSender:
         self,
         kind: str,
         command: Callable[[Sequence[int]], Sequence[Outcome]],
-        entries: Sequence[LedgerEntry],
-        settle: Callable[[LedgerEntry, Outcome, int], LedgerTransition | None],
+        entries: Sequence[ManagedJobEntry],
+        settle: Callable[[ManagedJobEntry, Outcome, int], LedgerTransition | None],
         now_s: int,
         report: CycleReport,
     ) -> None:
@@ -202,7 +202,7 @@ class CommandSender:
         report.outcomes += [(kind, outcome) for outcome in outcomes]
         return outcomes
 
-    def _held(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _held(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result == "done":
             return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
@@ -211,15 +211,15 @@ class CommandSender:
             return make_failed_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None
 
-    def _handed_back(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _handed_back(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result != "done":
             return None
         return make_transition(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
 
-    def _unpinned(self, entry: LedgerEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _unpinned(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         return make_unpinned_transition(entry, now_s) if outcome.result == "done" else None
 
-    def _entry(self, job_id: int) -> LedgerEntry:
+    def _entry(self, job_id: int) -> ManagedJobEntry:
         entry = self._ledger.get(job_id)
         if entry is None:
             raise KeyError(f"job {job_id} is not in the ledger")

@@ -17,7 +17,7 @@ from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, Observation
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.ledger import Ledger, LedgerEntry, LedgerTransition
+from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntry
 
 FORGET_EVERY = 1000
 """Cycles between two clean-ups of the ledger."""
@@ -84,7 +84,7 @@ class CycleCommands:
                 seen, CommandBudget(self.settings.cycle.max_commands), report, pins_only=True
             )
 
-    def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, LedgerEntry]:
+    def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
         """Remove pins of failed starts, and of jobs that were requeued or held since.
 
         This precedes the decision, which may take long: a pinned pending job is lost if its node leaves the cluster.

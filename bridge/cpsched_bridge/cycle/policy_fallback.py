@@ -20,7 +20,7 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store.ledger import LedgerEntry
+from cpsched_bridge.store.ledger import ManagedJobEntry
 
 MAX_FAILURES = 3
 """Consecutive failures after which the policy is retried less often."""
@@ -53,7 +53,7 @@ class PolicyWithFallback:
         learner = PolicyTrainer(policy, limit_s)
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
-    def decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
+    def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         """Fill the report with a decision, see `VerifiedDecider.decide`, or with what a decision waits for.
 
         Raise `PolicyFailure` if neither policy could decide.
@@ -81,7 +81,7 @@ class PolicyWithFallback:
         return True
 
     def _ask_in_turn(
-        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport
+        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
     ) -> None:
         began_s = self.pace.monotonic_s()
         try:
@@ -92,12 +92,12 @@ class PolicyWithFallback:
         else:
             self._note_success(report)
 
-    def _ask_first(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
+    def _ask_first(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         self.learner.train()
         self.first.decide(seen, entries, report)
 
     def _ask_fallback(
-        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport
+        self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
     ) -> None:
         report.fallback, report.policy_failure = True, ""
         fallback.decide(seen, entries, report)

@@ -19,9 +19,9 @@ from cpsched_bridge.equivalence import request_fingerprint
 from cpsched_bridge.ports import RELEASE_POINTLESS, UNKNOWN_NODES, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.ledger import (
     KEPT,
-    LedgerEntry,
     LedgerState,
     LedgerTransition,
+    ManagedJobEntry,
     TransitionEvent,
     make_transition,
     unmanaged_fields,
@@ -50,7 +50,7 @@ class ReconcileOptions:
 
 
 def reconcile(
-    known: Mapping[int, LedgerEntry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
+    known: Mapping[int, ManagedJobEntry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
 ) -> list[LedgerTransition]:
     """Return the transitions from the entries `known` (by job id) to the observation `seen`, at most one per job.
 
@@ -72,7 +72,7 @@ def reconcile(
 
 
 def make_failed_transition(
-    entry: LedgerEntry, state: LedgerState, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any
+    entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
     """Return `entry` with one more failure: in `state`, or released for good after too many consecutive ones."""
     failures = entry.failures + 1
@@ -83,7 +83,7 @@ def make_failed_transition(
     return replace(left, failed=True)
 
 
-def _absent(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+def _absent(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     state = LedgerState.GONE if entry.state in KEPT else LedgerState.ENDED
     return make_transition(entry, state, now_s, "no longer known to the cluster")
 
@@ -91,7 +91,7 @@ def _absent(entry: LedgerEntry, now_s: int) -> LedgerTransition:
 _WAITING = frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK})
 
 
-def _ended(entry: LedgerEntry | None, ended: EndedJob, now_s: int) -> LedgerTransition | None:
+def _ended(entry: ManagedJobEntry | None, ended: EndedJob, now_s: int) -> LedgerTransition | None:
     if entry is None or entry.state is LedgerState.ENDED:
         return None
     if entry.state is LedgerState.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
@@ -99,7 +99,7 @@ def _ended(entry: LedgerEntry | None, ended: EndedJob, now_s: int) -> LedgerTran
     return make_transition(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
 
 
-def _running(entry: LedgerEntry | None, running: RunningJob, seen: Observation) -> LedgerTransition | None:
+def _running(entry: ManagedJobEntry | None, running: RunningJob, seen: Observation) -> LedgerTransition | None:
     if entry is None or entry.state is LedgerState.RUNNING:
         return None
     otherwise = _started_otherwise(entry, running, seen)
@@ -109,7 +109,7 @@ def _running(entry: LedgerEntry | None, running: RunningJob, seen: Observation) 
     )
 
 
-def _started_otherwise(entry: LedgerEntry, running: RunningJob, seen: Observation) -> str:
+def _started_otherwise(entry: ManagedJobEntry, running: RunningJob, seen: Observation) -> str:
     """Return how the start of a job differs from the decision; empty if it does not."""
     if entry.state not in (LedgerState.STARTING, LedgerState.ROLLING_BACK):
         return "started by someone else"
@@ -128,7 +128,7 @@ def _started_otherwise(entry: LedgerEntry, running: RunningJob, seen: Observatio
 
 
 def _left(
-    entry: LedgerEntry | None, left: UnmanagedJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry | None, left: UnmanagedJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     known_pin = entry is not None and entry.pinned
     if conduct.beside and (left.held_for_us or (left.pinned and not known_pin)):
@@ -145,7 +145,7 @@ def _left(
 
 
 def _pending(
-    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     if conduct.beside:
         return _make_way(entry, pending, now_s, conduct)
@@ -157,7 +157,7 @@ def _pending(
     return _kept_on(entry, found, now_s) if pending.release_is_pointless and pending.hold is Hold.PLUGIN else found
 
 
-def _kept_on(entry: LedgerEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
+def _kept_on(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
     """Keep a job held, and retry it, if the cluster's own scheduler could not start it."""
     then = entry if found is None else found.entry
     if then.state is not LedgerState.HANDING_BACK:
@@ -169,7 +169,7 @@ def _kept_on(entry: LedgerEntry, found: LedgerTransition | None, now_s: int) -> 
 
 
 def _make_way(
-    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     """While another bridge is in control, release what only this ledger records. The rest is that bridge's."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
@@ -178,14 +178,14 @@ def _make_way(
     return _hand_back(entry, pending, now_s, conduct)
 
 
-def _left_to_the_other(entry: LedgerEntry | None, now_s: int) -> LedgerTransition | None:
+def _left_to_the_other(entry: ManagedJobEntry | None, now_s: int) -> LedgerTransition | None:
     if entry is None or entry.state not in KEPT:
         return None
     return make_transition(entry, LedgerState.FREE, now_s, "left to another bridge, which is in control", pinned=False)
 
 
 def _hand_back(
-    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     if entry is not None and entry.state is LedgerState.HANDING_BACK:
         return _handing_back(entry, pending, now_s)
@@ -215,7 +215,7 @@ def _hand_back(
 
 
 def _take(
-    entry: LedgerEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     """Take a pending job: the submit plugin's hold makes it the bridge's, and a job without a hold may be adopted."""
     id, label = pending.job.id, pending.label
@@ -236,7 +236,7 @@ def _take(
     return _unpinned(entry, pending, now_s)
 
 
-def _unpinned(entry: LedgerEntry | None, pending: PendingJob, now_s: int) -> LedgerTransition | None:
+def _unpinned(entry: ManagedJobEntry | None, pending: PendingJob, now_s: int) -> LedgerTransition | None:
     """Unpin a job that is not the bridge's. If the cluster holds it, it must not run with an old pin once released."""
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
@@ -246,7 +246,7 @@ def _unpinned(entry: LedgerEntry | None, pending: PendingJob, now_s: int) -> Led
     )
 
 
-def _held_by_cluster(entry: LedgerEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
+def _held_by_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Give up a job that the cluster itself holds, until its request changes; the pin is removed."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = unmanaged_fields(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
@@ -255,12 +255,14 @@ def _held_by_cluster(entry: LedgerEntry, pending: PendingJob, now_s: int) -> Led
     return make_transition(entry, LedgerState.FREE, now_s, left["leave"], event="left", pinned=False, **left)
 
 
-def _asks_for_else(entry: LedgerEntry, job: Job) -> bool:
+def _asks_for_else(entry: ManagedJobEntry, job: Job) -> bool:
     """Whether a job was left to the cluster for a request that has changed."""
     return bool(entry.asked) and entry.asked != request_fingerprint(job)
 
 
-def _holding(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> LedgerTransition | None:
+def _holding(
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     """Process an intended hold. If the job is not held yet, the hold is sent again."""
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
@@ -273,7 +275,9 @@ def _holding(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: Recon
     return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
 
 
-def _held(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions) -> LedgerTransition | None:
+def _held(
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+) -> LedgerTransition | None:
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
@@ -287,7 +291,7 @@ def _held(entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: Reconcil
 
 
 def _starting(
-    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     """Process a start of a job that is still pending. A hold on it means that the start failed.
 
@@ -319,7 +323,7 @@ def _starting(
 
 
 def _handing_back(
-    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions | None = None
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions | None = None
 ) -> LedgerTransition | None:
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
@@ -331,7 +335,7 @@ def _handing_back(
 
 
 def _was_running(
-    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     """Process a requeued job, which may have an old pin. An administrator's hold stays."""
     if pending.hold is Hold.CLUSTER:
@@ -345,7 +349,7 @@ def _was_running(
 
 
 def _was_lost(
-    entry: LedgerEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
+    entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
     """Process a job that reappeared. An administrator's hold on it was the bridge's when last seen."""
     if pending.hold is Hold.CLUSTER:
@@ -355,7 +359,7 @@ def _was_lost(
     return _take(entry, pending, now_s, conduct)
 
 
-def _held_since_the_start(entry: LedgerEntry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
+def _held_since_the_start(entry: ManagedJobEntry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
     """Whether another actor held a job after its start: it is pinned, and was released.
 
     If pin and release are two commands, the ledger records the answer to the second. Without it the hold counts as the
@@ -365,34 +369,34 @@ def _held_since_the_start(entry: LedgerEntry, pending: PendingJob, conduct: Reco
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
-def _held_instead(entry: LedgerEntry, pending: PendingJob) -> bool:
+def _held_instead(entry: ManagedJobEntry, pending: PendingJob) -> bool:
     """Whether another actor held the job before the bridge's hold, which was refused for this reason."""
     adopting = entry.state is LedgerState.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
 
-def _held_by_administrator(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+def _held_by_administrator(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     """Free a job held by an administrator: its pin is removed, the hold stays."""
     return make_transition(entry, LedgerState.FREE, now_s, "held by an administrator")
 
 
-def _held_by_other(entry: LedgerEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
+def _held_by_other(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
     """Free a job held by another actor, as for an administrator."""
     return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason))
 
 
-def make_released_transition(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+def make_released_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     """Free a job that an earlier process released without recording it."""
     why = "handed back by a bridge that could not write it down"
     return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)
 
 
-def make_unpinned_transition(entry: LedgerEntry, now_s: int) -> LedgerTransition:
+def make_unpinned_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
     """Record that the pin of a job held by another actor was removed."""
     return make_transition(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 
-BY_STATE: dict[LedgerState, Callable[[LedgerEntry, PendingJob, int, ReconcileOptions], LedgerTransition | None]] = {
+BY_STATE: dict[LedgerState, Callable[[ManagedJobEntry, PendingJob, int, ReconcileOptions], LedgerTransition | None]] = {
     LedgerState.HOLDING: _holding,
     LedgerState.HELD: _held,
     LedgerState.STARTING: _starting,

@@ -14,7 +14,7 @@ from cpsched.model import Placement
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
-from cpsched_bridge.store.ledger import LedgerEntry, LedgerState, LedgerTransition
+from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry
 
 Suspect = tuple[str, str]
 """A possible cause of a failure: a kind, one of `KINDS`, and a name."""
@@ -119,7 +119,7 @@ def make_job_key(pending: PendingJob) -> BackoffKey:
     return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
 
 
-def _failed(pending: PendingJob, entry: LedgerEntry, seen: Observation) -> FailedStart:
+def _failed(pending: PendingJob, entry: ManagedJobEntry, seen: Observation) -> FailedStart:
     index = {name: node for node, name in enumerate(seen.cluster.node_names)}
     nodes = {index[name]: units for name, units in entry.nodes if name in index}
     if pending.lower_priority or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):

@@ -19,7 +19,7 @@ from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import InvalidSetting, PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
-from cpsched_bridge.store.ledger import LedgerEntry
+from cpsched_bridge.store.ledger import ManagedJobEntry
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 
 FALLBACK = "fallback"
@@ -44,7 +44,7 @@ class VerifiedDecider:
         dispatcher = self.policy.dispatcher
         return dispatcher.not_ready_reason() if isinstance(dispatcher, IsolatedDispatcher) else None
 
-    def decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
+    def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         """Fill the report's snapshot, pending jobs, decision and starts.
 
         Raise `PolicyFailure` if the policy raises, exceeds its time limit, returns no valid decision, or decides what
@@ -57,7 +57,7 @@ class VerifiedDecider:
             report.decision, report.starts = None, {}
             raise
 
-    def _decide(self, seen: Observation, entries: Mapping[int, LedgerEntry], report: CycleReport) -> None:
+    def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         with record_duration(report, "decide", self.pace):
             scene = build_cluster_state(seen, entries, report.mode == "control")
             if self.power is not None:

@@ -16,10 +16,10 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.web.page import gantt_chart
 from cpsched_bridge.web.page.gantt_chart import GanttWindow
 from cpsched_bridge.web.page_schema import GanttBar, GanttChartView
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.text_lines import lines_of
-from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.result_files import check_new
 from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
 from cpsched_sim.watchdog import LIMIT_S, watched

@@ -19,7 +19,7 @@ from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, JournalJobRecord, UnscheduledJob, is_id
-from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
 from cpsched_bridge.web.explain import explain_hidden_task
@@ -35,7 +35,7 @@ class RecordedJobFacts:
     """Everything that ledger and journal contain on one job, and the errors of unreadable files."""
 
     job_id: int = -1
-    entry: LedgerEntry | None = None
+    entry: ManagedJobEntry | None = None
     ran_s: int | None = None
     """When the ledger last recorded it as running."""
     record: RoundRecord | None = None
@@ -99,7 +99,7 @@ def _look_up(found: RecordedJobFacts, text: str, journal: Journal, settings: Set
     return explain_hidden_task(text, [found.record.get_job_name(job.id) for job in found.record.queue])
 
 
-def find_job_id(text: str, journal: Journal, entry: LedgerEntry | None = None) -> int:
+def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
     """Return the number of the job with this name in the ledger, the last round, or earlier; -1 if none."""
     if entry is not None:
         return entry.job_id

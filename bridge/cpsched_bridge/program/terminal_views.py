@@ -24,7 +24,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, RoundSummary, UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.web.explain import explain, summarize_reason, view_from_round
@@ -217,7 +217,7 @@ def _why_advised(found: RecordedJobFacts, settings: Settings) -> list[str]:
     return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
-def _why_entry(entry: LedgerEntry | None, ran_s: int | None) -> list[str]:
+def _why_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
     if entry is None:
         return []
     failures = f", {format_count(entry.failures, 'failed attempt')}" if entry.failures else ""

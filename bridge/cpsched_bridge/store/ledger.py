@@ -114,7 +114,7 @@ _CAUSES: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
 }
 """Spelling of a cause in the file's column of the reason, with the states that have it. Earlier versions read it."""
 _WHILE = ", while it asks for "
-"""Precedes, in the file's column `leave`, the request of the job when it was left: see `LedgerEntry.asked`."""
+"""Precedes, in the file's column `leave`, the request of the job when it was left: see `ManagedJobEntry.asked`."""
 
 _NAMED = 50
 """Maximum number of jobs of a damaged ledger that a message names."""
@@ -125,7 +125,7 @@ class IllegalLedgerTransition(BridgeError):
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class ManagedJobEntry:
     """One job of the ledger."""
 
     job_id: int
@@ -154,7 +154,7 @@ TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
 
 - `as_decided`: the job was started where it was decided.
 - `kept_on`: the job stays held and is retried, since the cluster's own scheduler could not start it.
-- `left`: the job is left to the cluster's own scheduler for the reason in `LedgerEntry.leave`.
+- `left`: the job is left to the cluster's own scheduler for the reason in `ManagedJobEntry.leave`.
 """
 
 
@@ -163,7 +163,7 @@ class LedgerTransition:
     """A new entry, and its previous state (None: the job is new)."""
 
     before: LedgerState | None
-    entry: LedgerEntry
+    entry: ManagedJobEntry
     obstacle: ClusterReason | None = None
     """Why a start failed, if the reason concerns the job or its group; not a failure of the bridge."""
     failed: bool = False
@@ -176,7 +176,7 @@ class LedgerTransition:
 
 
 def make_transition(
-    entry: LedgerEntry | None,
+    entry: ManagedJobEntry | None,
     state: LedgerState,
     now_s: int,
     why: str,
@@ -189,12 +189,12 @@ def make_transition(
     `cause` applies only to this transition, and `asked` only with its `leave`.
     """
     if entry is None:
-        return LedgerTransition(None, LedgerEntry(job_id, state, now_s, why=why, **changes), event=event)
+        return LedgerTransition(None, ManagedJobEntry(job_id, state, now_s, why=why, **changes), event=event)
     changes = {"cause": "", **({"asked": ""} if "leave" in changes else {}), **changes}
     return LedgerTransition(entry.state, replace(entry, state=state, since_s=now_s, why=why, **changes), event=event)
 
 
-def make_caused_transition(entry: LedgerEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
+def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
     """Return `entry` in a new state for one of the causes, with the reason in the file's spelling."""
     return make_transition(entry, state, now_s, _CAUSES[cause][0], cause=cause)
 
@@ -310,7 +310,7 @@ class Ledger:
         said = f"{self._path}: {error}; moved to {name}, started a new file with the {whole} whose rows are valid"
         self.mishaps.append(CycleEvent("ledger_damaged", said + odd))
 
-    def replace_entries(self, entries: Iterable[LedgerEntry]) -> None:
+    def replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
         """Write entries unchanged, instead of those of the same jobs."""
         found = list(entries)
         with self._db:
@@ -321,7 +321,7 @@ class Ledger:
         """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` for an invalid row."""
         with raise_as_corrupt():
             rows = self._db.execute(_ROWS)
-            self._entries: dict[int, LedgerEntry] = {}
+            self._entries: dict[int, ManagedJobEntry] = {}
             self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
             for row in rows:
                 self._remember(None, _entry(row))
@@ -350,17 +350,17 @@ class Ledger:
             raise
         self._db, self._lost, self._file = db, False, identify_file(self._path)
 
-    def _remember(self, before: LedgerState | None, entry: LedgerEntry) -> None:
+    def _remember(self, before: LedgerState | None, entry: ManagedJobEntry) -> None:
         self._in_state[before].discard(entry.job_id)
         self._in_state[entry.state].add(entry.job_id)
         self._entries[entry.job_id] = entry
 
     @property
-    def by_id(self) -> Mapping[int, LedgerEntry]:
+    def by_id(self) -> Mapping[int, ManagedJobEntry]:
         """Return all entries by job id; the mapping changes with the ledger."""
         return self._entries
 
-    def get(self, job_id: int) -> LedgerEntry | None:
+    def get(self, job_id: int) -> ManagedJobEntry | None:
         """Return the entry of a job, or None."""
         return self._entries.get(job_id)
 
@@ -369,7 +369,7 @@ class Ledger:
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
-    def list_entries(self, *states: LedgerState) -> list[LedgerEntry]:
+    def list_entries(self, *states: LedgerState) -> list[ManagedJobEntry]:
         """Return the entries in any of `states` (none given: all), by job id."""
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
@@ -385,7 +385,7 @@ class Ledger:
         """Return the ids of jobs with a node list of the bridge."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
-    def list_orphaned_pins(self) -> list[LedgerEntry]:
+    def list_orphaned_pins(self) -> list[ManagedJobEntry]:
         """Return pending jobs that are pinned but no longer managed: another actor held them after the pin.
 
         If such a job is not held, `reconcile` manages it again, to release it.
@@ -479,7 +479,7 @@ class _Line:
     why: str
 
 
-def _insert(db: sqlite3.Connection, entries: Iterable[LedgerEntry]) -> None:
+def _insert(db: sqlite3.Connection, entries: Iterable[ManagedJobEntry]) -> None:
     query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?)"
     db.executemany(query, [_row(entry) for entry in entries])
 
@@ -489,7 +489,7 @@ def _transition_row(transition: LedgerTransition, round_number: int) -> tuple[An
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
 
 
-def _entry(row: tuple[Any, ...]) -> LedgerEntry:
+def _entry(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry of a row. Raise `CorruptFileContent` if it is invalid."""
     with raise_as_corrupt(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
@@ -497,14 +497,14 @@ def _entry(row: tuple[Any, ...]) -> LedgerEntry:
             raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
-        return LedgerEntry(
+        return ManagedJobEntry(
             int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
             next((cause for cause, known in _CAUSES.items() if why == known[0] and state in known[1]), ""),
             leave.rpartition(_WHILE)[2] if _WHILE in leave else "",
         )  # fmt: skip
 
 
-def _row(entry: LedgerEntry) -> tuple[Any, ...]:
+def _row(entry: ManagedJobEntry) -> tuple[Any, ...]:
     texts = (json.dumps(entry.nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
     return (*values, row_checksum(values))
@@ -522,9 +522,9 @@ def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
             yield from db.execute(f"{_ROWS} order by id {way}")
 
 
-def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[LedgerEntry], str]:
+def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobEntry], str]:
     """Return the entries of the sealed rows, and a text on the others."""
-    whole: dict[int, LedgerEntry] = {}
+    whole: dict[int, ManagedJobEntry] = {}
     odd: set[str] = set()
     for row in rows:
         try:

@@ -15,7 +15,7 @@ from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, ManagedJobEntry
 
 _WHY = "held, by the journal's last round"
 
@@ -37,7 +37,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
         )
 
 
-def held_jobs_in_journal(path: Path, keeps: bool) -> list[LedgerEntry]:
+def held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
     """Return entries of the jobs that the bridge held in its last round; none if that cannot be read."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
@@ -49,7 +49,7 @@ def held_jobs_in_journal(path: Path, keeps: bool) -> list[LedgerEntry]:
     return []
 
 
-def _held(journal: Journal) -> list[LedgerEntry]:
+def _held(journal: Journal) -> list[ManagedJobEntry]:
     record = journal.read_round(journal.last_round)
     states = {aside.job_id: LedgerState(aside.kind) for aside in journal.list_unscheduled_jobs() if aside.kind in KEPT}
     if record.mode == "control":
@@ -58,6 +58,8 @@ def _held(journal: Journal) -> list[LedgerEntry]:
     told = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
     states |= dict.fromkeys(told & states.keys(), LedgerState.STARTING)
     return [
-        LedgerEntry(id, state, record.now_s, state is LedgerState.STARTING, label=record.labels.get(id, ""), why=_WHY)
+        ManagedJobEntry(
+            id, state, record.now_s, state is LedgerState.STARTING, label=record.labels.get(id, ""), why=_WHY
+        )
         for id, state in sorted(states.items())
     ]

@@ -12,13 +12,13 @@ from cpsched.model import NodeSetPart, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
 
 
-class PageModel(BaseModel):
+class PageModelBase(BaseModel):
     """A value of the page."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class ResourceUsageView(PageModel):
+class ResourceUsageView(PageModelBase):
     """Capacity and use of one resource."""
 
     name: str
@@ -28,7 +28,7 @@ class ResourceUsageView(PageModel):
     free: int
 
 
-class JobView(PageModel):
+class JobView(PageModelBase):
     """Values of every job."""
 
     id: int
@@ -40,7 +40,7 @@ class JobView(PageModel):
     qos: str = Field(description="Empty if the site's priorities are not read.")
 
 
-class RequestView(PageModel):
+class RequestView(PageModelBase):
     """The request of a job."""
 
     units: int
@@ -100,7 +100,7 @@ class UnscheduledJobView(JobView):
         return format_reason(self.reason)
 
 
-class CycleView(PageModel):
+class CycleView(PageModelBase):
     """One cycle."""
 
     round: int
@@ -117,7 +117,7 @@ class CycleView(PageModel):
     started: int
 
 
-class PendingReasonCount(PageModel):
+class PendingReasonCount(PageModelBase):
     """A kind of pending reason with its number of jobs."""
 
     kind: str
@@ -126,7 +126,7 @@ class PendingReasonCount(PageModel):
     most: list[tuple[str, int]] = Field(description="The most frequent reasons, without figures and names.")
 
 
-class PageAlert(PageModel):
+class PageAlert(PageModelBase):
     """A problem that an operator must look at."""
 
     urgent: bool = Field(description="Whether the bridge starts no jobs, or it is unknown whether it does.")
@@ -134,7 +134,7 @@ class PageAlert(PageModel):
     details: list[str]
 
 
-class BridgeStatusView(PageModel):
+class BridgeStatusView(PageModelBase):
     """Key figures of bridge and cluster."""
 
     version: str
@@ -160,7 +160,7 @@ class BridgeStatusView(PageModel):
     alarms: list[PageAlert] = Field(description="Alerts, urgent ones first.")
 
 
-class GanttBar(PageModel):
+class GanttBar(PageModelBase):
     """A job on nodes for an interval."""
 
     id: int
@@ -172,7 +172,7 @@ class GanttBar(PageModel):
     nodes: list[tuple[int, int]] = Field(description="Node indices with units; empty: unknown.")
 
 
-class NodeOutageView(PageModel):
+class NodeOutageView(PageModelBase):
     """Nodes that take no jobs for a time, now or later."""
 
     kind: str = Field(description="reserved, drained, down, or unknown.")
@@ -182,7 +182,7 @@ class NodeOutageView(PageModel):
     to_s: int | None = Field(description="null if unknown.")
 
 
-class GanttChartView(PageModel):
+class GanttChartView(PageModelBase):
     """Past, running and planned jobs over nodes and time. The nodes of planned jobs are a guess."""
 
     now_s: int
@@ -192,21 +192,21 @@ class GanttChartView(PageModel):
     bars: list[GanttBar]
 
 
-class UsageSample(PageModel):
+class UsageSample(PageModelBase):
     """Use of each resource at one time."""
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
 
 
-class NodeCapacityView(PageModel):
+class NodeCapacityView(PageModelBase):
     """Capacities of each node, in the order of `GanttChartView.node_names` and of the resources."""
 
     capacity: list[list[int]]
     free: list[list[int]]
 
 
-class NodeView(PageModel):
+class NodeView(PageModelBase):
     """A node with its current and next jobs."""
 
     index: int
@@ -220,7 +220,7 @@ class NodeView(PageModel):
     planned: list[tuple[int, int]] = Field(description="Id and begin of the next planned jobs.")
 
 
-class IntervalCoverageView(PageModel):
+class IntervalCoverageView(PageModelBase):
     """Coverage of the 80 % intervals of the past week."""
 
     ahead: str = Field(description="Time from forecast to start; all: any time.")
@@ -230,7 +230,7 @@ class IntervalCoverageView(PageModel):
     late: int = Field(description="Jobs that started after their interval.")
 
 
-class StatusPageView(PageModel):
+class StatusPageView(PageModelBase):
     """The complete view at one instant."""
 
     status: BridgeStatusView

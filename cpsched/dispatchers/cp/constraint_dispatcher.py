@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
+from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, in_priority_order, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
 from cpsched.dispatchers.cp.search_limit import SearchLimit
 from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,

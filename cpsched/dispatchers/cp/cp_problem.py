@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpsched.dispatchers.cp.model_choice import Running
+from cpsched.dispatchers.cp.cp_dispatcher_config import Running
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.scheduling_state import machine_handle

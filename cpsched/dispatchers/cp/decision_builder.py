@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from cpsched.dispatchers.cp.position_variables import PositionModelVariables, UnitPlacementVariables
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState, empty_plan
-from cpsched.kernels.cp.search_guide import gap_below, new_step, next_chance, next_spot, next_to_start
+from cpsched.kernels.cp.next_decision import gap_below, new_step, next_chance, next_spot, next_to_start
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
@@ -44,7 +44,7 @@ class ConstraintModel(Protocol):
     def post_constraints(self) -> None:
         """Post the constraints."""
 
-    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables of the places of job `j`, and their values in `plan`."""
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:

@@ -114,7 +114,7 @@ class NodeAllocationModel:
         columns = (position[lasting] // stride, amount[lasting], end_s[lasting] - facts.now_s)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the presence variables of job `j`, and their values in `plan`."""
         first = int(plan.first[j])
         left: dict[int, int] = {}
@@ -173,7 +173,7 @@ class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
     @override
     def next_placement_decision(self, j: int) -> Any:
         if not self._complete:
-            return self.assign_all_decision(*self._nodes.leaf_assignment(self.plan, j))
+            return self.assign_all_decision(*self._nodes.variables_and_values(self.plan, j))
         undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())
         variable = next(undecided, None)
         return AssignLargestDecision(variable, 1) if variable is not None else None

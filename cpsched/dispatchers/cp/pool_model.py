@@ -62,7 +62,7 @@ class CumulativeModel:
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
-    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return nothing: jobs have no places."""
         return [], []
 

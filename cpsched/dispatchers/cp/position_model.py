@@ -66,7 +66,7 @@ class PositionAllocationModel:
         """Post all constraints."""
         position_constraints.post(self.variables, self._held, self._stairs)
 
-    def leaf_assignment(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 

@@ -17,7 +17,7 @@ from cpsched.kernels.cp.branch_and_bound import (
     interchangeable_bound,
 )
 from cpsched.kernels.cp.cp_state import (
-    BranchAndBoundState,
+    BoundAndIncumbent,
     CpInstance,
     CpPlan,
     CumulativeRelaxation,
@@ -61,7 +61,7 @@ def first_leaf_meets_bound(facts: CpInstance, objective: TotalDelayObjective, se
         return CpSolveResult(plan, "bound-met", True, bound, "optimal")
     least = bound
     _, _, bound = branch_and_bound(
-        facts, BranchAndBoundState(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES
+        facts, BoundAndIncumbent(relaxed, objective, plan, empty_plan(facts)), _NODES, _DIVES
     )
     bound = max(bound, least)
     if not _meets(bound, objective, plan):
@@ -85,7 +85,7 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveRe
         plan.start_s[:] = facts.now_s
         return CpSolveResult(plan, "single" if len(facts.jobs) == 1 else "all-fit", certain=True)
     nodes = max(_NODES, 2 * len(facts.jobs))
-    tree = BranchAndBoundState(relaxed, objective, plan, empty_plan(facts))
+    tree = BoundAndIncumbent(relaxed, objective, plan, empty_plan(facts))
     _, met, bound = branch_and_bound(facts, tree, nodes, LEFT_SHIFTED if left_shifted else NO_PLACES)
     return CpSolveResult(plan, "bound-met", met, bound, "optimal" if met else "")
 

@@ -189,7 +189,7 @@ class RestartSearch:
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
         for j, start in enumerate(self._model.start):
-            variables, values = self._model.leaf_assignment(plan, j)
+            variables, values = self._model.variables_and_values(plan, j)
             for variable, value in zip([start, *variables], [int(plan.start_s[j]) - now_s, *values], strict=True):
                 leaf.Add(variable)
                 leaf.SetValue(variable, value)

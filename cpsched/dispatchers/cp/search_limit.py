@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cpsched.dispatchers.cp.model_choice import Control
+from cpsched.dispatchers.cp.cp_dispatcher_config import Control
 from cpsched.errors import require
 
 _SHARES = 8
@@ -26,7 +26,7 @@ class SearchLimit:
     effort: int | None = None
     model_s: float = 0.1
     control: Control = "stops"
-    """What follows a search without improvement, see `model_choice.WORDS`."""
+    """What follows a search without improvement, see `cp_dispatcher_config.WORDS`."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")

@@ -14,7 +14,7 @@ from cpsched.dispatchers.lookahead.run_history import RunAndWaitHistory
 from cpsched.errors import require
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.order_search import ALL_START, NONE_START, exported_order, look_ahead, restore_order
-from cpsched.kernels.scheduling_state import SchedulingState, copy_planned_starts, copy_starts
+from cpsched.kernels.scheduling_state import SchedulingState, copy_starts, get_planned_starts
 from cpsched.kernels.search_state import POOL_JOBS, OrderSearchSettings, new_search
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
@@ -128,7 +128,7 @@ class Lookahead(Dispatcher):
         cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=int(self._search.counts.decoded))
         if not whole:
             return Decision(starts, cost)
-        plan_s = copy_planned_starts(site.draft, len(queue))
+        plan_s = get_planned_starts(site.draft, len(queue))
         self._promise(snapshot, plan_s)
         return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 

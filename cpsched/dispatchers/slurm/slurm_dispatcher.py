@@ -20,7 +20,7 @@ from cpsched.dispatchers.slurm.pass_schedule import (
 )
 from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters, parameters_of_config, parse_parameters
 from cpsched.errors import require
-from cpsched.kernels.scheduling_state import copy_planned_starts, copy_starts, empty_column
+from cpsched.kernels.scheduling_state import copy_starts, empty_column, get_planned_starts
 from cpsched.kernels.slurm_passes import (
     NO_PASS,
     BackfillCounters,
@@ -106,7 +106,7 @@ class SlurmDispatcher(Dispatcher):
         cost = passes_effort(came.started, n)
         if not whole:
             return Decision(starts, cost, again_s=again_s)
-        plan_s = copy_planned_starts(draft, n)
+        plan_s = get_planned_starts(draft, n)
         waits = wait_reasons_of(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
         return Decision(starts, cost, plan_s, waits, again_s)
 

@@ -4,7 +4,7 @@
 - `plan_moments`: the cluster at one moment of a plan; kinds of units.
 - `startable_jobs`: which queued jobs could start at all.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
-- `search_guide`: the next step of the solver's search.
+- `next_decision`: the next step of the solver's search.
 - `running_rectangles`: what running jobs hold, for the solver's models.
 - `relaxation`: the problem without places. `branch_and_bound`: branch and bound on it.
 - `delay_costs`: the cost of a plan.
@@ -24,10 +24,10 @@ from cpsched.kernels.cp import (
     cp_state,
     delay_costs,
     dive,
+    next_decision,
     plan_moments,
     relaxation,
     running_rectangles,
-    search_guide,
     startable_jobs,
 )
 
@@ -36,10 +36,10 @@ __all__ = [
     "cp_state",
     "delay_costs",
     "dive",
+    "next_decision",
     "plan_moments",
     "relaxation",
     "running_rectangles",
-    "search_guide",
     "startable_jobs",
 ]
 """All modules, so that ahead-of-time compilation before a dispatcher's first decision misses no kernel."""

@@ -6,13 +6,7 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.cp.cp_state import (
-    BranchAndBoundState,
-    CpInstance,
-    CpPlan,
-    CumulativeRelaxation,
-    TotalDelayObjective,
-)
+from cpsched.kernels.cp.cp_state import BoundAndIncumbent, CpInstance, CpPlan, CumulativeRelaxation, TotalDelayObjective
 from cpsched.kernels.cp.delay_costs import cost_of, delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.plan_moments import same_shape
@@ -104,7 +98,7 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
 
 
 @kernel
-def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, dives: int) -> tuple[int, bool, float]:
+def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dives: int) -> tuple[int, bool, float]:
     """Branch and bound on the relaxation: improves the best plan, and may prove it optimal.
 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For

@@ -128,7 +128,7 @@ class CumulativeRelaxation(Handle):
     """int64[J, K]: what each job takes of each capacity at least."""
 
 
-class BranchAndBoundState(Handle):
+class BoundAndIncumbent(Handle):
     """The state of a branch and bound: the relaxation, the best plan so far, and room for another plan."""
 
     relaxed: CumulativeRelaxation

@@ -194,7 +194,7 @@ def has_room(
 def next_room(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> int:
-    """The earliest moment after `tau` at which another job can end, see `search_guide.next_chance`."""
+    """The earliest moment after `tau` at which another job can end, see `next_decision.next_chance`."""
     chance = UNBOUNDED
     after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):

@@ -28,7 +28,7 @@ def dispatchers(as_json: AsJson = False) -> None:
 @reporting
 def predictors(as_json: AsJson = False) -> None:
     """List the predictors: name, one sentence, parameters with defaults, source."""
-    from cpsched_sim.oracle import PREDICTORS
+    from cpsched_sim.clairvoyant_predictors import PREDICTORS
 
     _list("predictors", PREDICTORS, as_json)
 

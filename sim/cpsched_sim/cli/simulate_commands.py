@@ -45,7 +45,7 @@ def simulate(
     """Replay TRACE and print the metrics of its schedule."""
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
-    from cpsched_sim.oracle import SIMULATION_REGISTRIES
+    from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
     from cpsched_sim.result_files import SUMMARY, check_new
     from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, replay_workload, simulation_summary, write_results
     from cpsched_sim.site.policy_file import load_policy

@@ -75,14 +75,14 @@ def run_campaign(
 
     `first` is called with the folder locked. Ctrl-C ends the command with exit code 130.
     """
-    from cpsched_sim.experiments.engines import make_engine
+    from cpsched_sim.experiments.task_executors import make_executor
     from cpsched_sim.file_io import write_atomically
     from cpsched_sim.study.case_runner import run_cases
     from cpsched_sim.study.study_output import write_all
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
-    engine = make_engine(on, running.jobs, running.decide_timeout)
+    engine = make_executor(on, running.jobs, running.decide_timeout)
     with store.lock_exclusively():
         first()
         for change in store.list_changed_traces(campaign):
@@ -161,7 +161,7 @@ def study_verify(
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import InputError
-    from cpsched_sim.experiments.engines import make_engine
+    from cpsched_sim.experiments.task_executors import make_executor
     from cpsched_sim.study.campaign import campaign_at, read_campaign
     from cpsched_sim.study.study_reproduction import verify
 
@@ -169,7 +169,7 @@ def study_verify(
     if not path.is_file():
         raise InputError(f"{path}: has no study: set its file with --study")
     campaign = read_campaign(path) if file is not None else campaign_at(path, results)
-    found = verify(campaign, results, make_engine(on, running.jobs, running.decide_timeout), sample, seed)
+    found = verify(campaign, results, make_executor(on, running.jobs, running.decide_timeout), sample, seed)
     if running.as_json:
         echo_json(asdict(replace(found)))
     else:

@@ -48,8 +48,8 @@ def tune(
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
+    from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
     from cpsched_sim.file_io import require_writable_folder
-    from cpsched_sim.oracle import SIMULATION_REGISTRIES
     from cpsched_sim.terminal_tables import print_tuned, progress_bar
     from cpsched_sim.tuning import tuner
     from cpsched_sim.tuning.tuning_windows import halves

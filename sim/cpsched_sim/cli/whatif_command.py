@@ -137,12 +137,12 @@ def whatif_run(
     from cpsched_sim.whatif.findings import WhatIfRequest
     from cpsched_sim.whatif.licences import parse_totals
     from cpsched_sim.whatif.replay_tasks import WindowReplayRunner
-    from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, with_config, with_site_policy
+    from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, with_site_policy, with_slurm_config_file
 
     folder = SlurmCollectionFolder.find(source)
     if folder is not None:
         config = config or folder.config_path
-    cases = [with_config(case, config) for case in choice.cases()]
+    cases = [with_slurm_config_file(case, config) for case in choice.cases()]
     totals = parse_totals(licenses) if licenses is not None else {}
     whatif_io.check_new(out, resume)
     with watched(running.decide_timeout):
@@ -154,7 +154,7 @@ def whatif_run(
         )
     if window.site is not None:
         cases = [with_site_policy(case) for case in cases]
-    plan = WhatIfRequest(with_config(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
+    plan = WhatIfRequest(with_slurm_config_file(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
     for note in whatif_io.list_warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.hint(window) for case in cases)):

@@ -9,7 +9,7 @@ import numpy as np
 from cpsched.model import NEVER, IntArray
 from cpsched.site.accounts import AccountingLimits
 from cpsched.site.admission import QueueLimitStatus
-from cpsched.site.limit_checks import DecayedLimitUsage, JobLimitAttributes, JobLimitChecks, JobLimitTable
+from cpsched.site.limit_checks import JobLimitAttributes, JobLimitChecks, JobLimitTable, LimitUsageMinutes
 from cpsched.site.multifactor import (
     ClusterSize,
     PriorityInputs,
@@ -181,13 +181,13 @@ class SimulatedAccounting:
             self.standings.clear()
             self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
 
-    def _spent(self) -> DecayedLimitUsage:
+    def _spent(self) -> LimitUsageMinutes:
         tree = self.tree
         rows = range(len(tree.parents))
         totals = {name: tree.sum_subtrees(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
         of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
         kept = [name for name in self.kept if name != WALL]
-        return DecayedLimitUsage(
+        return LimitUsageMinutes(
             {qos: {name: int(of_qos[name][at]) for name in kept} for at, qos in enumerate(self.qos_names)},
             {at: {name: int(totals[name][at]) for name in kept} for at in rows},
             {qos: float(of_qos[WALL][at]) for at, qos in enumerate(self.qos_names)} if WALL in totals else {},

@@ -36,7 +36,7 @@ RETRIES = 3
 _ERRORS_SHOWN = 300
 
 
-def make_engine(on: str, patience_s: float) -> DaskExecutor:
+def make_executor(on: str, patience_s: float) -> DaskExecutor:
     """Return the engine of an address, a scheduler file, or a function. Raise `InputError`."""
     distributed, own = _distributed(), None
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cpsched.errors import CpschedError
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.file_io import sha256_of
-from cpsched_sim.oracle import SIMULATION_REGISTRIES
 
 OWN = ("cpsched", "cpsched_sim")
 LIBRARIES = ("ortools",)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.metrics import metric
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests, plugin_identity
 from cpsched_sim.file_io import read_json, sha256_of
 from cpsched_sim.input.yaml_tree import YamlTree, read_tree
-from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.study.study_schema import (
     AXES,

@@ -22,8 +22,8 @@ from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import sha256_of
-from cpsched_sim.replay_metrics import DecisionTimes, metric_values
 from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
+from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError, SimulationError
-from cpsched_sim.experiments.engines import make_engine
 from cpsched_sim.experiments.runner import Fractions, TaskExecutor, TaskFailure, Tell, run_all
+from cpsched_sim.experiments.task_executors import make_executor
 from cpsched_sim.file_io import sha256_of
 from cpsched_sim.study.campaign import StudyCampaign, campaign_of, read_campaign
 from cpsched_sim.study.case_execution import (
@@ -95,7 +95,8 @@ def run_study(
 ) -> StudyResults:
     """Run a study into the folder `out`; cases that have a result there are not run again.
 
-    `study` is the path of a study file, or a mapping with the same keys. `on` names an engine (see `make_engine`); the
+    `study` is the path of a study file, or a mapping with the same keys. `on` names an engine (see `make_executor`);
+    the
     default is `processes` processes on this machine. `to_frame()` of the result has a row for each case.
     Raise `InvalidFile` with file, line and field, or `InputError`.
     """
@@ -103,6 +104,6 @@ def run_study(
     store = StudyResultStore(Path(out))
     with store.lock_exclusively():
         store.write_study(campaign)
-        results = run_cases(campaign, store, make_engine(on, processes), again)
+        results = run_cases(campaign, store, make_executor(on, processes), again)
         write_all(results)
     return results

@@ -93,7 +93,7 @@ class AccountingHistory:
         self.open = [job for job in self.open if job.id not in untrue]
 
 
-class SacctHistoryReader(SacctReader):
+class SacctUnfinishedJobReader(SacctReader):
     """Accounting data, including jobs that never ran or had not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
@@ -218,7 +218,7 @@ class SacctHistoryReader(SacctReader):
         return UnitsRequest(nodes, each, distinct=nodes > 1, exclusive=True, partition=partition), taken
 
 
-class PbsHistoryReader(PbsAccountingReader):
+class PbsUnfinishedJobReader(PbsAccountingReader):
     """The accounting log of PBS, including jobs that never ran or had not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
@@ -260,9 +260,9 @@ def read_history(
     """Read a whole file. Raise what `open_trace` raises, and `InputError` if no job has a start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
-        reader = SacctHistoryReader(path, lenient, dialect)
+        reader = SacctUnfinishedJobReader(path, lenient, dialect)
     elif isinstance(reader, PbsAccountingReader):
-        reader = PbsHistoryReader(path, lenient, dialect)
+        reader = PbsUnfinishedJobReader(path, lenient, dialect)
     ran = list(reader)
     check_broken(reader)
     started = [record for record in ran if record.start_s is not None]
@@ -272,7 +272,7 @@ def read_history(
         raise InputError(f"{path}: has no start of a job, so a replay has nothing to be compared with ({why})")
     if more := len(ran) - len(started):
         reader.tally.dropped["its start is missing"] += more
-    not_over = reader.open if isinstance(reader, SacctHistoryReader | PbsHistoryReader) else []
+    not_over = reader.open if isinstance(reader, SacctUnfinishedJobReader | PbsUnfinishedJobReader) else []
     return AccountingHistory(
-        path, reader, started, not_over, reader.licences if isinstance(reader, SacctHistoryReader) else {}
+        path, reader, started, not_over, reader.licences if isinstance(reader, SacctUnfinishedJobReader) else {}
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
-from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctHistoryReader, UnfinishedJobRecord
+from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctUnfinishedJobReader, UnfinishedJobRecord
 
 HOUR_S, DAY_S = 3_600, 86_400
 LONGEST_WAIT_S = 30 * DAY_S
@@ -40,7 +40,7 @@ def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> 
         most = max(kind.each.get(name, 0) for kind in system.node_types.values())
         run = [job for job in history.open if job.start_s is not None and job.id not in found and job.nodes]
         found |= {job.id: OVER_NODE for job in run if _has_no_room(job, history.ran, name, most)}
-    advice = OF_SLURM if isinstance(history.reader, SacctHistoryReader) else ""
+    advice = OF_SLURM if isinstance(history.reader, SacctUnfinishedJobReader) else ""
     return {id: why + advice for id, why in found.items()}
 
 

@@ -30,9 +30,9 @@ from cpsched.dispatchers.slurm.scheduler_parameters import (
 from cpsched.errors import InvalidValue, UnknownName, abbreviate, did_you_mean, require
 from cpsched.formatting import format_count
 from cpsched.policy_spec import PolicySpec, setting_names
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import quote_value
 from cpsched_sim.file_io import read_json
-from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
@@ -273,7 +273,7 @@ def cases_of(
     return [WhatIfCase.parse(text, twin) for text in dict.fromkeys(spelled)]
 
 
-def with_config(case: WhatIfCase, config: Path | None) -> WhatIfCase:
+def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
     """Add Slurm's parameters from a file, if the dispatcher accepts them and the case has no file.
 
     The case's own parameters override the file's. Raise what `read_json` and `parameters_of_config` raise.

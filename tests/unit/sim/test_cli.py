@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from cpsched.metrics import METRICS
 from cpsched_sim import terminal_tables
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.cli import app
 from cpsched_sim.cli.options import ReplayOptions
-from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from cpsched_sim.workloads.eurora import eurora
 from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line

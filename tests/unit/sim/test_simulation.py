@@ -10,9 +10,9 @@ from cpsched.errors import InvalidValue, PolicyError, UnknownName
 from cpsched.model import Job, PowerCap, Request
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, OraclePredictor
 from cpsched_sim.comparison import compare
 from cpsched_sim.errors import InputError
-from cpsched_sim.oracle import SIMULATION_REGISTRIES, OraclePredictor
 from cpsched_sim.simulation import ReplayPolicySetup, replay_workload, simulate, write_results
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload

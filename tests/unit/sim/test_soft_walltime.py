@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched_sim.oracle import SoftWalltimePredictor
+from cpsched_sim.clairvoyant_predictors import SoftWalltimePredictor
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job
 

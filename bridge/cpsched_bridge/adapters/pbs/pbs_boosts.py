@@ -107,7 +107,7 @@ class PbsBoosts:
                 found |= dict.fromkeys(names, Outcome(0, "refused", words, "not_sent"))
                 continue
             try:
-                self.tells.set_points(names, POINTS, points, min(self.command_s, max(1.0, left_s)))
+                self.tells.set_boost_points(names, POINTS, points, min(self.command_s, max(1.0, left_s)))
             except BackendTimeout as error:
                 lost = str(error)
                 found |= dict.fromkeys(names, Outcome(0, "unknown", lost))

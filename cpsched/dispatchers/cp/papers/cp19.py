@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
-from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
+from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 
 _PCP = CpDispatcherConfig("all", "doubles", "remaining", "late", "none", "nodes", model_s=16.0)
 _PCP1 = replace(_PCP, jobs="startable", control="stops")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
-from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
+from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 
 _SUMMARY = "Plans starts on pools with minimal total wait; order and nodes by the priority rule of prb."
 _CPH = CpDispatcherConfig("first", "doubles", "remaining", "wait", "urgency", "best-fit")

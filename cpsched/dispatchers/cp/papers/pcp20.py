@@ -7,7 +7,7 @@ The parts are the defaults of `CpDispatcherConfig`; the objective is `slowdown` 
 from __future__ import annotations
 
 from cpsched.dispatchers.cp.constraint_dispatcher import family_member
-from cpsched.dispatchers.cp.model_choice import CpDispatcherConfig
+from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 
 _SUMMARY = "Plans start times and places of jobs that could start now in one constraint model, with minimal slowdown."
 

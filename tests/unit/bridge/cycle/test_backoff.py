@@ -24,7 +24,7 @@ from cpsched_bridge.cycle.backoff import (
 from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes
 from cpsched_bridge.equivalence import BackoffKey, equivalence_key
 from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob
-from cpsched_bridge.store.ledger import LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, words
 from tests.reach import entries
 
@@ -107,8 +107,8 @@ class World:
         self.ranks = {each.job.id: (each.job.tier, each.job.priority, each.job.submit_s) for each in marked.pending}
         return {each.job.id: words(each.job.ineligible) for each in marked.pending if each.job.ineligible is not None}
 
-    def entries(self) -> dict[int, LedgerEntry]:
-        return {id: LedgerEntry(id, state, 0) for id, state in self.states.items()}
+    def entries(self) -> dict[int, ManagedJobEntry]:
+        return {id: ManagedJobEntry(id, state, 0) for id, state in self.states.items()}
 
     def free(self, **what: object) -> list[int]:
         """The held jobs that may start."""

@@ -9,7 +9,7 @@ from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state, list
 from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, a_running
 
 
@@ -39,7 +39,7 @@ def observed(*waiting, cluster=None, free=None, **more):
 
 def queued(hold, state, controlling):
     """Whether a job is decided on that the cluster holds like this, and the ledger knows in this state (or not)."""
-    entries = {} if state is None else {1: LedgerEntry(1, state, 0)}
+    entries = {} if state is None else {1: ManagedJobEntry(1, state, 0)}
     return [job.id for job in build_cluster_state(observed(pending(hold=hold)), entries, controlling).queue] == [1]
 
 
@@ -69,7 +69,7 @@ COMING = {
 @pytest.mark.parametrize("name", COMING)
 def test_what_is_promised_to_jobs_on_their_way_is_not_free_unless_they_cannot_start_there(name):
     nodes, free, left, placements = COMING[name]
-    entry = LedgerEntry(1, LedgerState.STARTING, 77, nodes=nodes)
+    entry = ManagedJobEntry(1, LedgerState.STARTING, 77, nodes=nodes)
     scene = build_cluster_state(observed(pending(units=2), free=free), {1: entry}, True)
     assert scene.free.tolist() == left
     assert [(each.start_s, each.placement) for each in scene.running] == [(77, placement) for placement in placements]
@@ -79,8 +79,8 @@ def test_what_is_promised_to_jobs_on_their_way_is_not_free_unless_they_cannot_st
 
 def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states_promise_nothing():
     nodes = (("n0", 1),)
-    entries = {id: LedgerEntry(id, LedgerState.STARTING, 7, nodes=nodes) for id in (1, 2)}
-    entries[3] = LedgerEntry(3, LedgerState.ROLLING_BACK, 7, nodes=nodes)
+    entries = {id: ManagedJobEntry(id, LedgerState.STARTING, 7, nodes=nodes) for id in (1, 2)}
+    entries[3] = ManagedJobEntry(3, LedgerState.ROLLING_BACK, 7, nodes=nodes)
     seen = observed(*(pending(id, per_unit=3) for id in (1, 2, 3, 4)))
     scene = build_cluster_state(seen, entries, True)
     assert [each.job.id for each in scene.running] == [1]
@@ -89,7 +89,7 @@ def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states
 
 
 def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
-    entry = LedgerEntry(1, LedgerState.STARTING, 7, nodes=(("n0", 1),))
+    entry = ManagedJobEntry(1, LedgerState.STARTING, 7, nodes=(("n0", 1),))
     seen = observed(pending(1), running=(a_running(a_job(1), ((1, 1),)),))
     assert [each.placement for each in build_cluster_state(seen, {1: entry}, True).running] == [((1, 1),)]
 
@@ -99,7 +99,7 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
     [
         (
             pending(hold=Hold.USER, ineligible="dependency"),
-            LedgerEntry(1, LedgerState.HELD, 0),
+            ManagedJobEntry(1, LedgerState.HELD, 0),
             "full",
             "held",
             "held by its owner",
@@ -113,10 +113,10 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
             "held",
             "held (s)",
         ),
-        (pending(ineligible="dependency"), LedgerEntry(1, LedgerState.HELD, 0), "full", "ineligible", "dependency"),
-        (pending(), LedgerEntry(1, LedgerState.HELD, 0, why="held"), "QOS full", "ineligible", "QOS full"),
-        (pending(), LedgerEntry(1, LedgerState.HELD, 0, why="held"), None, "held", "held"),
-        (pending(), LedgerEntry(1, LedgerState.FREE, 0, why="handed back", leave="odd"), None, "free", "odd"),
+        (pending(ineligible="dependency"), ManagedJobEntry(1, LedgerState.HELD, 0), "full", "ineligible", "dependency"),
+        (pending(), ManagedJobEntry(1, LedgerState.HELD, 0, why="held"), "QOS full", "ineligible", "QOS full"),
+        (pending(), ManagedJobEntry(1, LedgerState.HELD, 0, why="held"), None, "held", "held"),
+        (pending(), ManagedJobEntry(1, LedgerState.FREE, 0, why="handed back", leave="odd"), None, "free", "odd"),
         (pending(hold=Hold.ADMIN), None, None, "held", "held by an administrator, not by the bridge"),
         (pending(hold=Hold.CLUSTER), None, None, "held", HELD_BY_CLUSTER),
         (
@@ -124,7 +124,7 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
                 pending(hold=Hold.CLUSTER, ineligible="begin time"),
                 obstacle=ClusterReason("launch failed", BackoffKey("job", ("1",))),
             ),
-            LedgerEntry(1, LedgerState.FREE, 0, why="requeued"),
+            ManagedJobEntry(1, LedgerState.FREE, 0, why="requeued"),
             None,
             "held",
             f"{HELD_BY_CLUSTER}: launch failed",
@@ -149,7 +149,7 @@ def test_why_a_job_is_not_decided_on(job, entry, limit, kind, reason):
 def test_jobs_that_only_the_cluster_can_place_come_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
     seen = observed(pending(1, label="1_7", user="bob"), left=(left,))
-    entry = LedgerEntry(1, LedgerState.HELD, 0, why="held")
+    entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")
     assert list_unscheduled_jobs(seen, frozenset(), {1: entry}) == [
         UnscheduledJob(5, "unsupported", "heterogeneous job", "5_1", "ada"),
         UnscheduledJob(1, "held", "held", "1_7", "bob"),

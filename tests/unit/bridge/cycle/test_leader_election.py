@@ -9,7 +9,7 @@ from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, Lease, PendingJob, UnmanagedJob
-from cpsched_bridge.store.ledger import LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace
@@ -215,7 +215,7 @@ def test_a_claim_whose_answer_is_lost_is_found_by_the_next_look():
 
 def one_left_to(hold: Hold, state: LedgerState | None, pinned: bool = False) -> tuple[LedgerState, str] | None:
     """What becomes of a pending job in a ledger beside another bridge; None: nothing."""
-    known = {} if state is None else {7: LedgerEntry(7, state, 0, pinned)}
+    known = {} if state is None else {7: ManagedJobEntry(7, state, 0, pinned)}
     seen = FakeCluster().observe()
     seen = replace(seen, pending=(PendingJob(a_job(7), hold, pinned),))
     found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, beside=True))
@@ -249,7 +249,7 @@ def test_an_owners_hold_is_left_to_its_owner():
 
 @pytest.mark.parametrize("state", [None, LedgerState.HELD, LedgerState.HANDING_BACK])
 def test_an_unmodelled_job_that_the_plugin_holds_is_given_back_by_the_other_bridge(state):
-    known = {} if state is None else {7: LedgerEntry(7, state, 0)}
+    known = {} if state is None else {7: ManagedJobEntry(7, state, 0)}
     seen = replace(FakeCluster().observe(), left=(UnmanagedJob(7, "asks for licenses", held_for_us=True),))
     found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, beside=True))
     assert [each.entry.state for each in found] == ([] if state is None else [LedgerState.FREE])

@@ -13,7 +13,7 @@ from cpsched_bridge.cycle.reconcile import ReconcileOptions
 from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.settings import JobStartSettings
-from cpsched_bridge.store.ledger import CLOSED, KEPT, LedgerEntry, LedgerState
+from cpsched_bridge.store.ledger import CLOSED, KEPT, LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, a_running
 
 CLUSTER = a_cluster()
@@ -41,7 +41,7 @@ def after(entry, observation, conduct=CONDUCT):
 
 
 def an_entry(state, since_s=95, **facts):
-    return LedgerEntry(1, state, since_s, **facts)
+    return ManagedJobEntry(1, state, since_s, **facts)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_without_adoption_unheld_jobs_are_let_be():
 ENTRIES = st.one_of(
     st.none(),
     st.builds(
-        LedgerEntry,
+        ManagedJobEntry,
         job_id=st.just(1),
         state=st.sampled_from(LedgerState),
         since_s=st.integers(0, 100),

@@ -6,7 +6,7 @@ from cpsched_bridge.cycle import release_jobs
 from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerEntry, LedgerState, LedgerTransition
+from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, LedgerTransition, ManagedJobEntry
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 from tests.stores import full_disk, no_room
@@ -43,12 +43,12 @@ def holding(cluster, ledger, state=LedgerState.HELD, *ids, pinned=False, since_s
     """Jobs that the ledger knows in a state, and that are pending with a hold of ours."""
     for id in ids or (1,):
         cluster.submit(a_job(id))
-        entry = LedgerEntry(id, LedgerState.HELD, since_s, pinned=pinned)
+        entry = ManagedJobEntry(id, LedgerState.HELD, since_s, pinned=pinned)
         ledger.record([LedgerTransition(None, entry)])
         if state is not LedgerState.HELD:
             back = LedgerState.FREE if state is LedgerState.HOLDING else LedgerState.STARTING
-            ledger.record([LedgerTransition(LedgerState.HELD, LedgerEntry(id, back, since_s, pinned=pinned))])
-            ledger.record([LedgerTransition(back, LedgerEntry(id, state, since_s, pinned=pinned))])
+            ledger.record([LedgerTransition(LedgerState.HELD, ManagedJobEntry(id, back, since_s, pinned=pinned))])
+            ledger.record([LedgerTransition(back, ManagedJobEntry(id, state, since_s, pinned=pinned))])
 
 
 def state_of(ledger, id=1):

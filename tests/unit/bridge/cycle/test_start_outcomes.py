@@ -13,7 +13,7 @@ from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
 from cpsched_bridge.cycle_report import CycleEvent, CycleReport
 from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob
-from cpsched_bridge.store.ledger import FOLLOWS, LedgerEntry, LedgerState, LedgerTransition
+from cpsched_bridge.store.ledger import FOLLOWS, LedgerState, LedgerTransition, ManagedJobEntry
 from tests.builders import a_cluster, a_job
 
 CLUSTER = a_cluster(nodes=3, cores=4)
@@ -31,7 +31,7 @@ def outcomes(transitions: Sequence[LedgerTransition], seen: Observation) -> Star
 
 
 def a_failure(*nodes: str, after: LedgerState = LedgerState.ROLLING_BACK, id: int = 1) -> LedgerTransition:
-    entry = LedgerEntry(id, after, 9, nodes=tuple((node, 1) for node in nodes), why="not running after 16 s")
+    entry = ManagedJobEntry(id, after, 9, nodes=tuple((node, 1) for node in nodes), why="not running after 16 s")
     return LedgerTransition(LedgerState.STARTING, entry, failed=True)
 
 
@@ -73,7 +73,7 @@ def test_a_node_that_has_gone_explains_it() -> None:
 @pytest.mark.parametrize("after", sorted(FOLLOWS[LedgerState.STARTING]))
 def test_what_comes_of_a_start(after: LedgerState) -> None:
     """Seen running, or to have run, it succeeded; with a failure it failed; else neither."""
-    plain = outcomes([LedgerTransition(LedgerState.STARTING, LedgerEntry(1, after, 9))], observed())
+    plain = outcomes([LedgerTransition(LedgerState.STARTING, ManagedJobEntry(1, after, 9))], observed())
     assert plain.began == ({1: ""} if after in (LedgerState.RUNNING, LedgerState.ENDED) else {})
     assert plain.failed == ()
     assert len(outcomes([a_failure("n0", after=after)], observed()).failed) == 1
@@ -81,7 +81,7 @@ def test_what_comes_of_a_start(after: LedgerState) -> None:
 
 def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None:
     moves = [
-        LedgerTransition(LedgerState.STARTING, LedgerEntry(id, state, 9))
+        LedgerTransition(LedgerState.STARTING, ManagedJobEntry(id, state, 9))
         for id, state in ((1, LedgerState.RUNNING), (2, LedgerState.ENDED))
     ]
     running = (RunningJob(JOB, 8, ((0, 1),)),)
@@ -95,7 +95,7 @@ def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
         failed=False,
         obstacle=ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("ann", ""))),
     )
-    a_hold = LedgerTransition(LedgerState.HOLDING, LedgerEntry(1, LedgerState.HOLDING, 9), failed=True)
+    a_hold = LedgerTransition(LedgerState.HOLDING, ManagedJobEntry(1, LedgerState.HOLDING, 9), failed=True)
     (found,) = outcomes([limit, a_hold], observed()).failed
     assert (found.key.kind, found.reason, found.is_limit, found.explained) == (
         "association",
@@ -113,7 +113,7 @@ def test_a_start_that_was_refused_failed_once_if_the_job_still_waits() -> None:
 
 
 def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() -> None:
-    free = LedgerTransition(LedgerState.STARTING, LedgerEntry(1, LedgerState.FREE, 9))
+    free = LedgerTransition(LedgerState.STARTING, ManagedJobEntry(1, LedgerState.FREE, 9))
     (found,) = outcomes([free], observed(pending=(PendingJob(JOB, Hold.USER),))).failed
     assert (found.key.kind, found.explained, found.benign) == ("job", True, False)
     for held in (PendingJob(JOB, Hold.ADMIN, pinned=True), PendingJob(JOB, Hold.USER, holder=Holder.ADMINISTRATOR)):
@@ -142,7 +142,7 @@ def noted(tracker, *transitions, now_s=7.5):
 
 
 def step(before, after, event="", obstacle=None, id=1):
-    return LedgerTransition(before, LedgerEntry(id, after, 0, why="for people"), obstacle, event=event)
+    return LedgerTransition(before, ManagedJobEntry(id, after, 0, why="for people"), obstacle, event=event)
 
 
 @pytest.mark.parametrize("obstacle", [None, LIMIT])

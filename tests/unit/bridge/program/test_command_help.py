@@ -9,9 +9,9 @@ from cpsched import metrics
 from cpsched.errors import CpschedError
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURES, PANELS, exit_codes
+from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.cli.name_completion import NAMES
 from cpsched_sim.errors import SimulationError
-from cpsched_sim.oracle import SIMULATION_REGISTRIES
 from tests.fuzz.command_line import invoke, program
 from tests.unit.sim.test_cli_shell import commands
 

@@ -13,9 +13,9 @@ from cpsched_bridge.store.ledger import (
     KEPT,
     IllegalLedgerTransition,
     Ledger,
-    LedgerEntry,
     LedgerState,
     LedgerTransition,
+    ManagedJobEntry,
     make_caused_transition,
     make_transition,
     unmanaged_fields,
@@ -28,10 +28,10 @@ def test_every_field_of_an_entry_survives_a_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
     left = unmanaged_fields("2 x 4 for 60 s in main", "the cluster holds it")
     refused = make_caused_transition(
-        LedgerEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator"
+        ManagedJobEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator"
     ).entry
     told = replace(refused, pinned=True, failures=3, nodes=(("n1", 2), ("n2", 1)), label="7_1", **left)
-    assert all(value != field.default for field, value in zip(fields(LedgerEntry), astuple(told), strict=True))
+    assert all(value != field.default for field, value in zip(fields(ManagedJobEntry), astuple(told), strict=True))
     for durable in (False, True):
         first = Ledger(tmp_path / "ledger.sqlite", durable)
         first.record([LedgerTransition(told.state if first.get(7) else None, told)])
@@ -53,7 +53,7 @@ def test_the_causes_of_an_earlier_versions_ledger_are_read(tmp_path, state, why,
     """The columns of the file are those of the first version, which goes on with the file after a downgrade."""
     first = Ledger(tmp_path / "ledger.sqlite")
     first.replace_entries(
-        [LedgerEntry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")]
+        [ManagedJobEntry(7, state, 6, why=why, leave="held, while it asks for a, while it asks for 1 x 2")]
     )
     first.close()
     found = Ledger(tmp_path / "ledger.sqlite").get(7)
@@ -61,10 +61,12 @@ def test_the_causes_of_an_earlier_versions_ledger_are_read(tmp_path, state, why,
 
 
 def test_a_cause_is_that_of_its_transition_alone():
-    entry = make_caused_transition(LedgerEntry(7, LedgerState.STARTING, 5), LedgerState.STARTING, 6, "released").entry
+    entry = make_caused_transition(
+        ManagedJobEntry(7, LedgerState.STARTING, 5), LedgerState.STARTING, 6, "released"
+    ).entry
     assert make_transition(entry, LedgerState.STARTING, 7, "decided").entry.cause == ""
     left = make_transition(
-        LedgerEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", **unmanaged_fields("1 x 2", "held")
+        ManagedJobEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", **unmanaged_fields("1 x 2", "held")
     ).entry
     assert make_transition(left, LedgerState.HOLDING, 7, "").entry.asked == "1 x 2"
     assert make_transition(left, LedgerState.HOLDING, 7, "", leave="").entry.asked == ""
@@ -124,7 +126,7 @@ def test_a_transition_must_start_where_the_ledger_stands(tmp_path):
     """All or none: a batch with one transition from a state the job is not in changes nothing."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
-    stale = make_transition(LedgerEntry(1, LedgerState.STARTING, 0), LedgerState.RUNNING, 1, "")
+    stale = make_transition(ManagedJobEntry(1, LedgerState.STARTING, 0), LedgerState.RUNNING, 1, "")
     with pytest.raises(IllegalLedgerTransition, match="job 1"):
         ledger.record([make_transition(None, LedgerState.HELD, 1, "", job_id=2), stale])
     assert ledger.get(2) is None
@@ -133,7 +135,7 @@ def test_a_transition_must_start_where_the_ledger_stands(tmp_path):
 
 def test_states_that_cannot_follow_are_refused():
     with pytest.raises(IllegalLedgerTransition, match="job 3: running cannot become starting"):
-        make_transition(LedgerEntry(3, LedgerState.RUNNING, 0), LedgerState.STARTING, 1, "")
+        make_transition(ManagedJobEntry(3, LedgerState.RUNNING, 0), LedgerState.STARTING, 1, "")
 
 
 def test_every_state_can_be_left_for_running_and_for_an_end():
@@ -170,7 +172,7 @@ def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, w
 
 def test_a_transition_checks_itself():
     with pytest.raises(IllegalLedgerTransition):
-        LedgerTransition(None, LedgerEntry(1, LedgerState.RUNNING, 0))
+        LedgerTransition(None, ManagedJobEntry(1, LedgerState.RUNNING, 0))
 
 
 @pytest.mark.parametrize(("options", "level"), [({}, 2), ({"durable": True}, 2), ({"durable": False}, 1)])
@@ -213,8 +215,8 @@ def test_a_closed_ledger_is_closed(tmp_path):
 
 
 def test_a_new_entry_is_as_bare_as_can_be():
-    assert make_transition(None, LedgerState.HELD, 5, "", job_id=7).entry == LedgerEntry(7, LedgerState.HELD, 5)
-    entry = LedgerEntry(7, LedgerState.HELD, 5)
+    assert make_transition(None, LedgerState.HELD, 5, "", job_id=7).entry == ManagedJobEntry(7, LedgerState.HELD, 5)
+    entry = ManagedJobEntry(7, LedgerState.HELD, 5)
     assert (entry.pinned, entry.failures, entry.nodes, entry.leave, entry.label, entry.why) == (
         False,
         0,

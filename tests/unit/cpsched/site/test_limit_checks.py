@@ -7,7 +7,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.admission import first_exceeded_limit
-from cpsched.site.limit_checks import DecayedLimitUsage, JobLimitAttributes, JobLimitTable
+from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable, LimitUsageMinutes
 from cpsched.site.limit_reasons import reason_of
 
 NONE = AccountingLimits()
@@ -34,7 +34,7 @@ def asks(user="ada", limit_min=60, **tres):
 
 def verdict(at, job, running=(), spent=None):
     """Slurm's reason name for a job beside running ones; None where it may start."""
-    book = JobLimitTable(at, spent or DecayedLimitUsage())
+    book = JobLimitTable(at, spent or LimitUsageMinutes())
     standing, others = book.limits_of(job), [book.limits_of(other) for other in running]
     if standing.barred:
         return standing.barred.partition(":")[0]
@@ -185,20 +185,20 @@ def test_a_qos_multiplies_the_limits_of_associations_but_not_those_of_a_qos():
 )
 def test_minutes_that_are_spent_and_with_safe_those_that_jobs_may_still_spend(safe, spent_min, running, expected):
     at = site(AccountingLimits(group_tres_minutes={"cpu": 1000}), safe=safe)
-    assert verdict(at, asks(), running, DecayedLimitUsage(qos_minutes={"normal": {"cpu": spent_min}})) == expected
+    assert verdict(at, asks(), running, LimitUsageMinutes(qos_minutes={"normal": {"cpu": spent_min}})) == expected
 
 
 def test_minutes_of_an_association_and_its_wall_time():
     at = site(account=AccountingLimits(group_tres_minutes={"cpu": 10}), root=AccountingLimits(group_wall_min=100))
-    assert verdict(at, asks(), (), DecayedLimitUsage(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
-    assert verdict(at, asks(), (), DecayedLimitUsage(association_wall_min={0: 100.5})) == "AssocGrpWallLimit"
-    assert verdict(at, asks(), (), DecayedLimitUsage(association_wall_min={0: 99.9})) is None
+    assert verdict(at, asks(), (), LimitUsageMinutes(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
+    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 100.5})) == "AssocGrpWallLimit"
+    assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 99.9})) is None
 
 
 def test_with_safe_wall_time_that_would_be_too_long_is_refused_at_once():
     at = site(AccountingLimits(group_wall_min=100), safe=True)
-    assert verdict(at, asks(limit_min=60), (), DecayedLimitUsage(qos_wall_min={"normal": 41.0})) == "QOSGrpWallLimit"
-    assert verdict(at, asks(limit_min=60), (), DecayedLimitUsage(qos_wall_min={"normal": 40.9})) is None
+    assert verdict(at, asks(limit_min=60), (), LimitUsageMinutes(qos_wall_min={"normal": 41.0})) == "QOSGrpWallLimit"
+    assert verdict(at, asks(limit_min=60), (), LimitUsageMinutes(qos_wall_min={"normal": 40.9})) is None
 
 
 def test_a_usage_factor_scales_minutes_only_where_the_qos_says_so():
@@ -209,7 +209,7 @@ def test_a_usage_factor_scales_minutes_only_where_the_qos_says_so():
 
 def test_under_a_qos_that_costs_nothing_what_is_spent_does_not_count():
     at = site(AccountingLimits(group_tres_minutes={"cpu": 10}), usage_factor=0.0)
-    assert verdict(at, asks(), (), DecayedLimitUsage(qos_minutes={"normal": {"cpu": 99}})) is None
+    assert verdict(at, asks(), (), LimitUsageMinutes(qos_minutes={"normal": {"cpu": 99}})) is None
 
 
 @pytest.mark.parametrize(("minutes", "verdict_"), [(240, None), (239, "QOSGrpCPURunMinutesLimit")])
@@ -294,7 +294,7 @@ def test_how_long_jobs_may_still_run_matters_where_a_limit_on_minutes_counts_the
 @pytest.mark.parametrize("spent", [None, {}, {"cpu": 0.0}, {"mem": 9.0}])
 def test_of_a_limit_of_nothing_all_is_spent(spent):
     at = site(AccountingLimits(group_tres_minutes={"cpu": 0}))
-    found = JobLimitTable(at, DecayedLimitUsage(qos_minutes={"normal": spent} if spent is not None else {})).limits_of(
+    found = JobLimitTable(at, LimitUsageMinutes(qos_minutes={"normal": spent} if spent is not None else {})).limits_of(
         asks()
     )
     assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes of QOS normal are used"
@@ -400,7 +400,7 @@ def test_words_say_what_a_job_asks_for_where_that_is_not_one():
 
 
 def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():
-    spent = DecayedLimitUsage(association_wall_min={0: 10.0})
+    spent = LimitUsageMinutes(association_wall_min={0: 10.0})
     assert verdict(site(root=AccountingLimits(group_wall_min=5)), asks(), (), spent) == "AssocGrpWallLimit"
     assert (
         verdict(site(AccountingLimits(group_wall_min=99), root=AccountingLimits(group_wall_min=5)), asks(), (), spent)

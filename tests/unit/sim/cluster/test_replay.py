@@ -10,9 +10,9 @@ from cpsched.errors import PolicyError
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, PowerCap, Starts
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
+from cpsched_sim.clairvoyant_predictors import OraclePredictor
 from cpsched_sim.cluster import replay as of_replay
 from cpsched_sim.cluster.replay import NOTHING_FITS, TraceReplay, replay
-from cpsched_sim.oracle import OraclePredictor
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import engines, runner
+from cpsched_sim.experiments import runner, task_executors
 from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_runner import run_case, run_cases, run_study
@@ -64,7 +64,7 @@ def disk(tmp_path):
 )
 def test_a_full_disk_is_told_and_the_same_command_goes_on_when_there_is_room(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -269,7 +269,7 @@ def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
 
 
 def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s=0.0: Here())
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s=0.0: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -283,7 +283,7 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
 
 
 def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s=0.0: Here())
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = StudyResultStore.find

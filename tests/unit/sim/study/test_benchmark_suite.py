@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import engines
+from cpsched_sim.experiments import task_executors
 from cpsched_sim.file_io import sha256_of
 from cpsched_sim.study import benchmark_suite
 from cpsched_sim.study.benchmark_suite import BASELINE, import_results, make_suite, render_table
@@ -57,7 +57,7 @@ def small(tmp_path, monkeypatch):
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setattr(benchmark_suite, "SUITE", path)
-    monkeypatch.setattr(engines, "make_engine", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s: Here())
     return tmp_path
 
 

@@ -120,7 +120,7 @@ def test_two_studies_at_once_on_one_cluster_have_each_its_own_results(monkeypatc
 
     def run(name, address):
         hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome))  # noqa: E731
-        dask.make_engine(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
+        dask.make_executor(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
 
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"

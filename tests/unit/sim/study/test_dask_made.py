@@ -67,14 +67,14 @@ def test_the_function_that_is_named_is_called_once_in_a_file_and_in_a_module(tmp
     path = file_of(tmp_path, "def make():\n    raise KeyError\n\ndef workers():\n    return Cluster()")
     for on in (f"{path}:workers", "of_the_site:make"):
         MADE.clear()
-        found = dask.make_engine(on, 0.0)
+        found = dask.make_executor(on, 0.0)
         assert [found.own] == MADE
         assert found.client.cluster is found.own
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["in peace", "after the connection was lost"])
 def test_a_cluster_is_closed_whatever_ends_the_study(fails):
-    engine = dask.make_engine("of_the_site:make", 0.0)
+    engine = dask.make_executor("of_the_site:make", 0.0)
     Client.fails = fails
     with pytest.raises((KeyboardInterrupt, OSError)):
         begun(engine)
@@ -83,7 +83,7 @@ def test_a_cluster_is_closed_whatever_ends_the_study(fails):
 
 
 def test_a_client_that_somebody_made_has_no_cluster_of_ours():
-    engine = dask.make_engine("of_the_site:other", 0.0)
+    engine = dask.make_executor("of_the_site:other", 0.0)
     assert (engine.own, engine.client.cluster) == (None, None)
     with pytest.raises(KeyboardInterrupt):
         begun(engine)
@@ -93,7 +93,7 @@ def test_a_client_that_somebody_made_has_no_cluster_of_ours():
 def test_a_cluster_that_no_client_reaches_is_closed():
     Client.refuses = True
     with pytest.raises(InputError, match="--on of_the_site:make: TimeoutError: no scheduler answers"):
-        dask.make_engine("of_the_site:make", 0.0)
+        dask.make_executor("of_the_site:make", 0.0)
     assert [each.closed for each in MADE] == [1]
 
 
@@ -108,11 +108,11 @@ def test_a_cluster_that_no_client_reaches_is_closed():
 )  # fmt: skip
 def test_what_makes_no_cluster_is_told(on, told):
     with pytest.raises(InputError, match=f"--on {on}: {told}"):
-        dask.make_engine(on, 0.0)
+        dask.make_executor(on, 0.0)
 
 
 @pytest.mark.parametrize("body", ["def make(:", "def make():\n    raise RuntimeError('sbatch: no such partition')"])
 def test_a_file_that_is_broken_or_raises_is_told(tmp_path, body):
     path = file_of(tmp_path, body)
     with pytest.raises(InputError, match=r"workers.py:make: (SyntaxError|RuntimeError: sbatch: no such partition)"):
-        dask.make_engine(f"{path}:make", 0.0)
+        dask.make_executor(f"{path}:make", 0.0)

@@ -11,7 +11,7 @@ from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN, SIGNIFICANT, compare_case, users_waiting_longer
 from cpsched_sim.whatif.job_classes import groupings, users_of
 from cpsched_sim.whatif.twin_fidelity import grade_twin
-from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_config
+from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_slurm_config_file
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
     WindowInvariants,
@@ -262,7 +262,7 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
     config.write_text(
         "SchedulerType = sched/backfill\nSchedulerParameters = bf_interval=60,bf_max_job_test=900,defer\n"
     )
-    told = {text: with_config(WhatIfCase.parse(text), config).spec.dispatcher_settings
+    told = {text: with_slurm_config_file(WhatIfCase.parse(text), config).spec.dispatcher_settings
             for text in ("slurm", "scheduler_parameters=BF_interval=7", "advise", "easy")}  # fmt: skip
     assert told == {
         "slurm": {"config_file": str(config)},
@@ -270,7 +270,7 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
         "advise": {"every_s": "30", "config_file": str(config)}, "easy": {},
     }  # fmt: skip
     with pytest.raises(InvalidValue, match="config_file"):
-        with_config(WhatIfCase.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
+        with_slurm_config_file(WhatIfCase.parse("scheduler_parameters=defer"), tmp_path / "none.txt")
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ class PbsTranslator:
             unusable=look.unusable,
             outages=(
                 *machine.list_vnode_outages(look.vnodes, look.machine, seen.now_s),
-                *pbs_reservations.list_reservation_outages(look.reservations),
+                *pbs_reservations.list_displayed_reservations(look.reservations),
             ),
             otherwise=dict(self._otherwise),
             claim=find_lease(seen.server),

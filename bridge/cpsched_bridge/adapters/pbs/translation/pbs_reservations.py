@@ -90,7 +90,7 @@ def conflicting_reservations(
     return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
 
 
-def list_reservation_outages(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
+def list_displayed_reservations(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
     """Return the reservations as outages to show to users."""
     for each in reservations:
         rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)

@@ -35,7 +35,7 @@ _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class VnodeChunk:
+class RequestedChunks:
     """Describe `count` equal chunks: the amounts they consume, and vnode properties."""
 
     count: int
@@ -99,12 +99,12 @@ def parse_place_text(text: str) -> PbsPlaceDirective:
     return found
 
 
-def parse_chunks(select: str, machine: VnodeTable) -> list[VnodeChunk]:
+def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
     """Return the chunks of a `select`; merge equal neighbours.
 
     Raise `JobNotModelled` or `ValueError`.
     """
-    found: list[VnodeChunk] = []
+    found: list[RequestedChunks] = []
     for part in parse_select(select):
         if not part.count:
             raise ValueError("a chunk that is wanted 0 times")
@@ -120,10 +120,10 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[VnodeChunk]:
                 properties.append((name, value))
             else:
                 raise JobNotModelled(f"asks for {name}, which no vnode has")
-        chunk = VnodeChunk(part.count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
+        chunk = RequestedChunks(part.count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
         last = found[-1] if found else None
         if last is not None and (last.amounts, last.properties) == (chunk.amounts, chunk.properties):
-            found[-1] = VnodeChunk(last.count + chunk.count, chunk.amounts, chunk.properties)
+            found[-1] = RequestedChunks(last.count + chunk.count, chunk.amounts, chunk.properties)
         else:
             found.append(chunk)
     if sum(chunk.count for chunk in found) > MOST_CHUNKS:
@@ -208,7 +208,7 @@ def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray
     return units
 
 
-def _vector(chunk: VnodeChunk, machine: VnodeTable) -> tuple[int, ...]:
+def _vector(chunk: RequestedChunks, machine: VnodeTable) -> tuple[int, ...]:
     amounts = {name: math.ceil(parse_amount(value, name in machine.sizes)) for name, value in chunk.amounts}
     return tuple(amounts.get(name, 0) for name in machine.resources)
 

@@ -43,7 +43,7 @@ class PbsCommands:
         """Move a waiting job to another queue."""
         self._programs.command(["qmove", _checked(QUEUE, queue), _checked(JOB, job)])
 
-    def set_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+    def set_boost_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
         """Set the points of waiting jobs or whole arrays; PBS cannot remove the resource."""
         wish = f"{_checked(RESOURCE, resource)}={int(points)}"
         self._programs.command(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)

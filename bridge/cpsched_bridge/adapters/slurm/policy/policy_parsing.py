@@ -27,7 +27,7 @@ from cpsched.parsing.slurm_limits import (
     unsupported_limits,
 )
 from cpsched.site.accounts import NO_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.limit_checks import DecayedLimitUsage
+from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.multifactor import PriorityPolicy, PriorityWeights
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
@@ -112,7 +112,7 @@ class SitePolicySnapshot:
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
     rules: PriorityPolicy = field(default_factory=PriorityPolicy)
-    spent: DecayedLimitUsage = field(default_factory=DecayedLimitUsage)
+    spent: LimitUsageMinutes = field(default_factory=LimitUsageMinutes)
     fair_share: Mapping[int, float] = field(default_factory=dict)
     partitions: Mapping[str, PartitionPriorityPolicy] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
@@ -269,7 +269,7 @@ class _State:
     accounts: AssociationTree
     ids: Mapping[int, int]
     """By Slurm's number of an association, its index."""
-    spent: DecayedLimitUsage
+    spent: LimitUsageMinutes
     unmodelled: tuple[str, ...]
     trouble: UnreadableSitePolicy
 
@@ -330,12 +330,12 @@ class _Spending:
             found: dict[Any, UnusableObject] = self.associations if kind == "association" else self.qos
             found.setdefault(key, _unusable(kind, name, error))
 
-    def spent(self) -> DecayedLimitUsage:
+    def spent(self) -> LimitUsageMinutes:
         """Return the usage."""
         by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
         by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
         qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
-        return DecayedLimitUsage(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
+        return LimitUsageMinutes(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
 
 
 def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
@@ -485,7 +485,7 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
         trouble = UnreadableSitePolicy(partitions=odd_partitions)
         site = SiteLimitPolicy(limits_hold=False)
         return SitePolicySnapshot(
-            site, parse_priority_rules(config), DecayedLimitUsage(), {}, partitions, (), period_s, trouble
+            site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, (), period_s, trouble
         )
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})

@@ -108,7 +108,7 @@ class Site:
     def move(self, job: str, queue: str) -> None:
         self._tell("move", job, queue)
 
-    def set_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+    def set_boost_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
         self._tell("points", resource, str(points), *jobs)
         if self.refuses & set(jobs):
             raise CommandRefused("qalter: Cannot modify attribute while job running")

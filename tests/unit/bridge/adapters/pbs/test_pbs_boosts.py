@@ -187,7 +187,7 @@ def test_advice_takes_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     at_s, given = 0.0, []
 
     class Slow:
-        def set_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
+        def set_boost_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
             nonlocal at_s
             given.append(within_s)
             at_s += 6.5

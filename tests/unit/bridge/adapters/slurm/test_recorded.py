@@ -259,7 +259,7 @@ def test_gpus_whose_type_cannot_be_read_are_left_to_slurm() -> None:
     left = {lines[job.job_id]: words(job.reason) for job in seen.left if job.job_id in lines}
     whole_job = [line for line in left if "--gpus=a100:1" in line]
     assert len(whole_job) == 1
-    assert "of which type" in left[whole_job[0]]
+    assert "does not report their type" in left[whole_job[0]]
     resources = seen.cluster.resources
     placed = {lines[p.job.id]: dict(zip(resources, p.job.request.per_unit, strict=True)) for p in seen.pending}
     typed = next(amounts for line, amounts in placed.items() if "--gres=gpu:a100:2" in line)

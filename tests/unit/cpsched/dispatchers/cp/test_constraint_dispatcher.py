@@ -10,8 +10,8 @@ import pytest
 
 from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, drop_blocked_starts
+from cpsched.dispatchers.cp.cp_dispatcher_config import WORDS, CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.model_choice import WORDS, CpDispatcherConfig
 from cpsched.dispatchers.cp.search_limit import SearchLimit
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.errors import InvalidValue

@@ -6,7 +6,7 @@ import numpy as np
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
-from cpsched.kernels.cp.search_guide import new_step, next_to_start
+from cpsched.kernels.cp.next_decision import new_step, next_to_start
 from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.model import IntArray, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

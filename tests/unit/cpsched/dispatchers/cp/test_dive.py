@@ -7,7 +7,7 @@ import numpy as np
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_objective import by_slowdown
 from cpsched.kernels.cp.branch_and_bound import branch_and_bound
-from cpsched.kernels.cp.cp_state import PLACED, BranchAndBoundState, CpInstance, TotalDelayObjective, empty_plan
+from cpsched.kernels.cp.cp_state import PLACED, BoundAndIncumbent, CpInstance, TotalDelayObjective, empty_plan
 from cpsched.kernels.cp.delay_costs import delay
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
@@ -100,7 +100,7 @@ def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
     cost = TotalDelayObjective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
     before = delay(cost, plan.start_s)
     _, exhausted, bound = branch_and_bound(
-        facts, BranchAndBoundState(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000
+        facts, BoundAndIncumbent(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000
     )
     assert exhausted
     assert 0 < bound <= delay(cost, plan.start_s) <= before

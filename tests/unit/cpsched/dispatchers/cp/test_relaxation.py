@@ -17,7 +17,7 @@ from cpsched.kernels.cp import branch_and_bound, relaxation
 from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
 from cpsched.kernels.cp.cp_state import (
     PLACED,
-    BranchAndBoundState,
+    BoundAndIncumbent,
     CpInstance,
     CumulativeRelaxation,
     TotalDelayObjective,
@@ -230,7 +230,7 @@ def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int, dives
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best, trial = empty_plan(facts), empty_plan(facts)
-    spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), 100_000, dives)
+    spent, exhausted, bound = branch(facts, BoundAndIncumbent(relaxed, objective, best, trial), 100_000, dives)
     orders = itertools.permutations(range(len(facts.jobs)))
     least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
     assert exhausted
@@ -251,7 +251,7 @@ def test_a_tree_of_left_shifted_plans_is_smaller_and_has_as_good_a_plan() -> Non
         objective.weight[5:] = objective.weight[0]
         objective.since_s[5:] = objective.since_s[0]
         found = [
-            branch(facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
+            branch(facts, BoundAndIncumbent(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
             for dives in (NO_PLACES, LEFT_SHIFTED)
         ]
         assert all(exhausted for _, exhausted, _ in found)
@@ -274,9 +274,9 @@ def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
     best = cp_problem.first_leaf(facts)
     before, kept = delay(objective, best.start_s), best.start_s.copy()
     without = branch(
-        facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
+        facts, BoundAndIncumbent(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
     )[2]
-    _, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
+    _, exhausted, bound = branch(facts, BoundAndIncumbent(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
     after = delay(objective, best.start_s)
     assert exhausted
     assert bound <= after <= before
@@ -291,14 +291,14 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
     relaxed, objective = relax(facts, True), an_objective(facts)
     whole = branch(
         facts,
-        BranchAndBoundState(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)),
+        BoundAndIncumbent(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)),
         10**6,
         NO_PLACES,
     )[0]
 
     def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
         best, trial = empty_plan(facts), empty_plan(facts)
-        spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), most, dives)
+        spent, exhausted, bound = branch(facts, BoundAndIncumbent(relaxed, objective, best, trial), most, dives)
         return int(spent), bool(exhausted), float(bound)
 
     assert whole > 5

@@ -12,7 +12,7 @@ from cpsched.dispatchers.cp.slot_model import all_alike
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.branch_and_bound import NO_PLACES, branch_and_bound, interchangeable_bound
-from cpsched.kernels.cp.cp_state import BranchAndBoundState, empty_plan
+from cpsched.kernels.cp.cp_state import BoundAndIncumbent, empty_plan
 from cpsched.kernels.cp.relaxation import relax
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -89,7 +89,7 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
     plan, trial = cp_problem.first_leaf(facts), empty_plan(facts)
     _, exhausted, bound = branch_and_bound(
-        facts, BranchAndBoundState(relaxed, objective, plan, trial), 1_000_000, NO_PLACES
+        facts, BoundAndIncumbent(relaxed, objective, plan, trial), 1_000_000, NO_PLACES
     )
     assert exhausted
     assert interchangeable_bound(facts, relaxed, objective) == pytest.approx(bound)

@@ -3,7 +3,7 @@ import pytest
 
 from cpsched.metrics import METRICS, bounded_slowdown, known_metrics, metric
 from cpsched.model import EndedJob
-from cpsched_sim.replay_metrics import DecisionTimes, ScheduleData, step_counts
+from cpsched_sim.simulation_metrics import DecisionTimes, ScheduleData, step_counts
 from tests.builders import a_job
 
 

@@ -7,7 +7,7 @@ from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskExecutor
 from cpsched_sim.watchdog import LIMIT_S
 
 
-def make_engine(on: str | None, processes: int, patience_s: float = LIMIT_S) -> TaskExecutor:
+def make_executor(on: str | None, processes: int, patience_s: float = LIMIT_S) -> TaskExecutor:
     """Return the engine for `--on`, or `processes` processes of this machine. Raise `UnusableObject`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
@@ -17,4 +17,4 @@ def make_engine(on: str | None, processes: int, patience_s: float = LIMIT_S) -> 
     """
     if on is None:
         return LocalProcessExecutor(processes, patience_s)
-    return dask.make_engine(on, patience_s)
+    return dask.make_executor(on, patience_s)
