@@ -23,7 +23,7 @@ from cpsched_bridge.adapters.slurm.slurm_doctor import check_usable_objects, run
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_states
 from cpsched_bridge.adapters.slurm.translation.partition_access import parse_account_checks
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable, has_topology
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_layouts import (
     SentJobStart,
@@ -331,10 +331,8 @@ class SlurmBackend(Backend, SupportsBoost):
             self._config = self._transport.read_config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
             name = str(self._config["cluster_name"] or "")
-            checked, together = parse_account_checks(self._config), has_topology(self._config)
-            self._translator = SlurmTranslator(
-                "MEMORY" in words, checked, together, name, self._config.get("job_defaults")
-            )
+            checked = parse_account_checks(self._config)
+            self._translator = SlurmTranslator("MEMORY" in words, checked, name, self._config.get("job_defaults"))
         return self._translator
 
     def _above(self) -> Mapping[str, str] | None:

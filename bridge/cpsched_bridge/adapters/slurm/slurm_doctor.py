@@ -12,7 +12,6 @@ from cpsched.site.multifactor import ClusterSize
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.ports import Check, UnusableObject
 
@@ -43,7 +42,7 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
         check_scheduler_intervals(parameters),
         check_preemption(config),
         check_select_type(config),
-        check_topology(config),
+        check_topology(facts),
         check_gpu_tracking(config),
         check_clocks(int(facts["clock_ahead_s"])),
         check_submit_plugin(config),
@@ -265,18 +264,18 @@ def check_select_type(config: Mapping[str, Any]) -> Check:
     return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
 
 
-def check_topology(config: Mapping[str, Any]) -> Check:
-    """Report the topology plugin.
+def check_topology(facts: Mapping[str, Any]) -> Check:
+    """Report the topology plugins, be they of slurm.conf or of topology.yaml.
 
     A start names its nodes, so the plugin has no choice.
     """
-    plugin, chosen = config.get("topology_plugin"), has_topology(dict(config))
+    plugins = ", ".join(facts["topology_plugins"])
     return Check(
         "topology",
-        not chosen,
-        f"{plugin}: the bridge chooses nodes without it, and leaves jobs to Slurm if Slurm may refuse their nodes"
-        if chosen
-        else f"{plugin or 'none'}: decides on no job",
+        not plugins,
+        f"{plugins}: the bridge chooses nodes without it, and leaves jobs to Slurm if Slurm may refuse their nodes"
+        if plugins
+        else f"{facts['config'].get('topology_plugin') or 'none'}: decides on no job",
         "no action needed; in control mode the dispatcher chooses the nodes",
         required=False,
         mode="control",

@@ -39,8 +39,8 @@ class SlurmRecords:
     """Whether the submit plugin is loaded (not: switched on)."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By user, the groups allowed by partitions that the user is known not to belong to."""
-    networks: Mapping[str, str] = field(default_factory=dict)
-    """By node, the highest switch or the block above it; empty without a topology plugin."""
+    topologies: Mapping[str, Record] = field(default_factory=dict)
+    """By the name that partitions use, each topology as `topology_of` returns it; "" if a partition names none."""
 
 
 ALWAYS = (
@@ -242,6 +242,15 @@ PAST_FIELDS = (
     "allocated_tres",
 )
 """Fields of a job in the accounting database."""
+
+
+def topology_of(plugin: str, networks: Mapping[str, str]) -> Record:
+    """Return the record of a topology.
+
+    - `plugin`: the topology plugin; empty if it rejects no set of nodes.
+    - `networks`: by node, the highest switch or the block above it; empty if unknown.
+    """
+    return {"plugin": plugin, "networks": dict(networks)}
 
 
 def is_unusable(record: Record) -> bool:

@@ -30,7 +30,7 @@ from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     requested_gres_per_share,
     requested_shared_gres,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SHARING, SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SHARING, TAKE_ANY_NODE, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
 from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, make_task_start_pins
@@ -151,8 +151,11 @@ def keep_placeable_splits(
         if each is not None and shared and _asks_for_gpus(each.amounts, machine):
             what = "GPUs of nodes that give them out in parts"
             raise JobNotModelled(what, f"{what} (shard, mps), too")
-    if machine.may_allocate_together(mask) and partition.topology is None:
+    topology = machine.topology(partition.topology)
+    if machine.may_allocate_together(mask, topology):
         return parts
+    if topology.plugin not in TAKE_ANY_NODE:
+        raise JobNotModelled("nodes, which the topology plugin may not take")
     if parts.equal is None or parts.equal.units > 1:
         raise JobNotModelled("several nodes, which the topology plugin may not take together")
     return JobSplitChoices(parts.equal, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,17 +18,36 @@ SHARING = frozenset({"shard", "mps"})
 """Generic resources that are parts of GPUs: using one makes the other unavailable."""
 FLAT = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
+TAKE_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
+"""Topology plugins that reject no single node; topology/torus3d takes only its placements."""
 
 
-def has_topology(config: Record) -> bool:
-    """Return whether a topology plugin decides which nodes a job may combine.
+def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
+    """Return by the name that partitions use the topology plugin; empty if it rejects no set of nodes.
 
-    With TopoOptional it decides only for jobs that request it.
+    The name "" stands for partitions that name none. `named` are the topologies of topology.yaml, the default first.
+    With that file Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With TopoOptional,
+    topology/tree decides only for jobs that request it.
     """
-    plugin, parameters = str(config.get("topology_plugin") or ""), config.get("topology_parameters") or ()
+    parameters = config.get("topology_parameters") or ()
     words = parameters.split(",") if isinstance(parameters, str) else parameters
-    optional = plugin == "topology/tree" and "topooptional" in {str(word).lower() for word in words}
-    return plugin not in FLAT and not optional
+    optional = {"topology/tree"} if "topooptional" in {str(word).lower() for word in words} else set()
+    default = next(iter(named.values()), str(config.get("topology_plugin") or ""))
+    plugins = {"": default, **(named or {"default": default})}
+    return {name: "" if plugin in FLAT | optional else plugin for name, plugin in plugins.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A topology: its plugin, empty if that rejects no set of nodes."""
+
+    plugin: str
+    networks: tuple[str, ...] = ()
+    """The highest switch above each node, or its block; empty if unknown."""
+
+
+UNKNOWN = Topology("unknown")
+"""The topology of a partition that names one which Slurm has not shown yet."""
 
 
 @dataclass(slots=True)
@@ -47,10 +66,8 @@ class SlurmNodeTable(NodeTable):
     """Whether Slurm allocates memory (CR_*_Memory)."""
     shared: dict[str, IntArray]
     """Generic resources that jobs share (`no_consume`): the number on each node, int64[N], by name."""
-    has_topology: bool = False
-    """Whether a topology plugin decides which nodes a job may combine."""
-    networks: tuple[str, ...] = ()
-    """The highest switch above each node, or its block; empty if unknown."""
+    topologies: Mapping[str, Topology] = field(default_factory=dict)
+    """By the name that partitions use, see `SlurmRecords.topologies`."""
 
     @classmethod
     def from_records(
@@ -58,18 +75,20 @@ class SlurmNodeTable(NodeTable):
         nodes: Sequence[Record],
         counts_memory: bool = True,
         previous: SlurmNodeTable | None = None,
-        has_topology: bool = False,
-        networks: Mapping[str, str] | None = None,
+        topologies: Mapping[str, Record] | None = None,
     ) -> SlurmNodeTable:
         """Return `previous` if it still matches the nodes, else a new table.
 
-        Names, capacities, features and networks must be the same.
+        Names, capacities, features and topologies must be the same.
         """
-        names_of = networks or {}
-        key = tuple((*_facts(node), names_of.get(node["name"], "")) for node in nodes)
-        if previous is not None and previous.key == key:
-            return previous
         names = tuple(node["name"] for node in nodes)
+        found = {
+            name: Topology(each["plugin"], tuple(each["networks"].get(node, "") for node in names))
+            for name, each in (topologies or {}).items()
+        }
+        key = tuple(map(_facts, nodes))
+        if previous is not None and previous.key == key and previous.topologies == found:
+            return previous
         resources, capacity = _capacities(nodes, counts_memory)
         return cls(
             key=key,
@@ -81,21 +100,24 @@ class SlurmNodeTable(NodeTable):
             features=_features(nodes),
             counts_memory=counts_memory,
             shared=_shared(nodes),
-            has_topology=has_topology,
-            networks=tuple(names_of.get(name, "") for name in names),
+            topologies=found,
         )
 
-    def may_allocate_together(self, mask: BoolArray) -> bool:
+    def topology(self, name: str | None) -> Topology:
+        """Return the topology of a partition, which may name it."""
+        return self.topologies.get(name or "", UNKNOWN if name else Topology(""))
+
+    def may_allocate_together(self, mask: BoolArray, topology: Topology) -> bool:
         """Return whether Slurm accepts any combination of these nodes for one job.
 
         Measured, and read in the source of 22.05 to 26.05: topology/tree rejects nodes without a common switch,
         topology/block rejects nodes that do not fill blocks. Nodes below one switch, or in one block, are never
         rejected.
         """
-        if not self.has_topology:
+        if not topology.plugin:
             return True
-        found = {network for network, ok in zip(self.networks, mask, strict=True) if ok}
-        return len(found) < 2 and "" not in found
+        found = {network for network, ok in zip(topology.networks, mask, strict=False) if ok}
+        return bool(topology.networks) and len(found) < 2 and "" not in found
 
     def shares_gpus(self, mask: BoolArray) -> bool:
         """Return whether one of these nodes also allocates parts of GPUs.

@@ -53,7 +53,6 @@ class SlurmTranslator:
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
     """Whether accounts of partitions are checked, as `partition_access.parse_account_checks` returns it."""
-    has_topology: bool = False
     cluster_name: str = ""
     job_defaults: str | None = None
     """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
@@ -149,9 +148,7 @@ class SlurmTranslator:
         Each list of excluded nodes that a user writes is a node set. Sets of ended jobs must not remain.
         """
         previous = None if self._is_crowded() else self.machine
-        machine = SlurmNodeTable.from_records(
-            seen.nodes, self.counts_memory, previous, self.has_topology, seen.networks
-        )
+        machine = SlurmNodeTable.from_records(seen.nodes, self.counts_memory, previous, seen.topologies)
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()

@@ -30,10 +30,10 @@ class SlurmPartition:
     denied_accounts: frozenset[str] = frozenset()
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
+    """Names of accounts and QOS are in lower case: Slurm ignores their case."""
     allowed_groups: frozenset[str] | None = None
     topology: str | None = None
-    """The name of the partition's own topology, of which the bridge reads nothing else."""
-    """Names of accounts and QOS are in lower case: Slurm ignores their case."""
+    """The name of the partition's own topology in topology.yaml."""
     job_defaults: str | None = None
     """Slurm's defaults for jobs that request GPUs."""
 

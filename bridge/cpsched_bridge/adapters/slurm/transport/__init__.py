@@ -69,6 +69,7 @@ class SlurmTransport(Protocol):
         - `user`, `uid`, `admin_level`: the bridge's user, and its AdminLevel; None if unknown.
         - `accounting_answers`: whether the accounting database answered.
         - `clock_ahead_s`: seconds by which the controller's clock is ahead of this host's.
+        - `topology_plugins`: the topology plugins in use that may reject nodes.
         - `rate_limit`: the "bucket" and calls "per_s" that slurmctld accepts from this user; None without a limit.
         - `clients`, `pyslurm`, `node_versions`: installed versions; `pyslurm` is None if it is not used.
         """

@@ -37,11 +37,11 @@ class Scene:
 
     def __init__(self) -> None:
         content = json.loads(RECORDED.read_text())
-        self.facts: dict[str, Any] = content["facts"]
+        self.facts: dict[str, Any] = {"topology_plugins": [], **content["facts"]}
         self.tables: dict[str, Any] = content["snapshot"]
         self.now_s: int = self.tables["now_s"]
         self.guarded = True
-        self.networks: dict[str, str] = {}
+        self.topologies: dict[str, dict[str, Any]] = {}
         self.rows = {t: from_table(self.tables[t]) for t in ("jobs", "nodes", "partitions", "reservations")}
         for name, facts in LATER.items():
             self.tables[name]["fields"] += [field for field in facts if field not in self.tables[name]["fields"]]
@@ -73,7 +73,7 @@ class Scene:
 
     def snapshot(self) -> dict[str, Any]:
         """The snapshot with all changes made so far."""
-        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded, "networks": self.networks}
+        made: dict[str, Any] = {"now_s": self.now_s, "guarded": self.guarded, "topologies": self.topologies}
         for table, rows in self.rows.items():
             fields = self.tables[table]["fields"]
             made[table] = {"fields": fields, "rows": [[copy.deepcopy(row.get(f)) for f in fields] for row in rows]}

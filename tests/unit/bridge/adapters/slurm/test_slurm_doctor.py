@@ -347,10 +347,11 @@ def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(m
 
 
 def test_a_topology_plugin_that_decides_is_named() -> None:
-    found = check_of("topology", changed(topology_plugin="topology/tree"))
+    plugins = ["topology/block", "topology/tree"]
+    found = check_of("topology", {**changed(topology_plugin="topology/flat"), "topology_plugins": plugins})
     assert (found.ok, found.required, found.mode) == (False, False, "control")
-    assert found.detail.startswith("topology/tree: the bridge chooses nodes without it")
-    assert check_of("topology", changed(topology_plugin="topology/tree", topology_parameters=["TopoOptional"])).ok
+    assert found.detail.startswith("topology/block, topology/tree: the bridge chooses nodes without it")
+    assert check_of("topology", changed(topology_plugin="topology/tree")).ok  # with TopoOptional
 
 
 def test_each_mode_has_its_own_checks() -> None:

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from cpsched.formatting import format_count
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct,
     scontrol_job,
@@ -126,6 +125,7 @@ class SlurmCliReader:
         self._kept: dict[str, tuple[float, str]] = {}
         """Answers that some readings reuse, and their times."""
         self._nodes = scontrol_objects.NodeRecordBuilder()
+        self._topologies: tuple[float, dict[str, Record]] | None = None
         self._squeued: squeue.SqueueRecordParser | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
@@ -157,8 +157,10 @@ class SlurmCliReader:
         here_s = int(time.time())
         told = _DIAG_S.search(texts["diag"])
         user = pwd.getpwuid(os.getuid()).pw_name
+        config = scontrol_objects.parse_config(texts["config"])
         facts = {
-            "config": scontrol_objects.parse_config(texts["config"]),
+            "config": config,
+            "topology_plugins": topology.plugins_in(self._topologies_now(config)),
             "user": user,
             "uid": os.getuid(),
             "clock_ahead_s": int(told[1]) - here_s if told else 0,
@@ -211,7 +213,7 @@ class SlurmCliReader:
             layouts=layouts,
             guarded="lua" in config["job_submit_plugins"],
             outside=self._outside(jobs, partitions),
-            networks=self._networks() if has_topology(config) else {},
+            topologies=self._topologies_now(config),
         )
 
     def read_accounting(self, since_s: int) -> Sequence[Record]:
@@ -467,15 +469,20 @@ class SlurmCliReader:
             found.update(own[: squeue.MOST_NAMED])
         return found
 
-    def _networks(self) -> dict[str, str]:
-        """Return the highest switch or the block of each node; empty if Slurm shows none."""
-        if self._is_due("topology", topology.PERIOD_S):
-            try:
-                text = self._ask({"topology": topology.COMMAND})["topology"]
-            except BackendError:
-                text = ""
-            self._kept["topology"] = self._clock(), text
-        return topology.parse_topology(self._kept["topology"][1])
+    def _topologies_now(self, config: Record) -> dict[str, Record]:
+        """Return the topologies, queried every `topology.PERIOD_S`."""
+        now_s = self._clock()
+        if self._topologies is None or now_s - self._topologies[0] >= topology.PERIOD_S:
+            is_named = self._release()[0] >= topology.NAMED_SINCE
+            named = self._ask({"named": topology.NAMED})["named"] if is_named else ""
+            self._topologies = now_s, topology.topologies(config, named, self._shown_if_any)
+        return self._topologies[1]
+
+    def _shown_if_any(self, command: Sequence[str]) -> str:
+        try:
+            return self._ask({"shown": command})["shown"]
+        except BackendError:
+            return ""
 
     def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
         """Return the allowed groups that each user with pending jobs does not belong to.

@@ -98,7 +98,8 @@ PARTITION = KnownScontrolFields(
     read=_set(
         "PartitionName AllowGroups AllowAccounts DenyAccounts AllowQos DenyQos QoS DefaultTime ExclusiveUser Exclusive "
         "MaxNodes MaxTime MinNodes MaxCPUsPerNode MaxCPUsPerSocket Nodes PriorityJobFactor PriorityTier RootOnly "
-        "ReqResv OverSubscribe State MaxMemPerCPU MaxMemPerNode TRES JobDefaults ExclusiveTopo"
+        "ReqResv OverSubscribe State MaxMemPerCPU MaxMemPerNode TRES JobDefaults ExclusiveTopo "
+        "Topology"
     ),
     harmless=_set(
         "AllocNodes Alternate Default CpuBind DisableRootJobs GraceTime Hidden NodeSets OverTimeLimit PreemptMode "
@@ -108,7 +109,6 @@ PARTITION = KnownScontrolFields(
     only={
         "LLN": _set("NO"),  # else Slurm chooses the least loaded nodes
         "SelectTypeParameters": _set("NONE"),  # else whole sockets, for example, instead of the configuration
-        "Topology": _set("default"),
     },
 )
 RESERVATION = KnownScontrolFields(

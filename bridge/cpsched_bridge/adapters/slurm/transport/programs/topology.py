@@ -1,17 +1,73 @@
-"""Parse from `scontrol show topology` which nodes share a switch or block."""
+"""Ask scontrol which topologies the cluster has, and which nodes share a switch or block.
+
+Slurm 25.05 and later may define several topologies in topology.yaml, one for each partition. Then Slurm ignores
+TopologyPlugin and topology.conf, but `scontrol show config` still prints TopologyPlugin. Only `scontrol show topoconf`
+prints what is used. `scontrol show topology` needs the file also on this host, and is silent without it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+
+import yaml
 
 from cpsched.parsing.hostlist import expand_if_valid
+from cpsched_bridge.adapters.slurm.slurm_records import Record, topology_of
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
+NAMED = ("scontrol", "show", "topoconf")
+"""Print the topologies in use, the default first; of no use before Slurm 25.05."""
+NAMED_SINCE = (25, 5)
 COMMAND = ("scontrol", "show", "topology")
+"""Print the switches or blocks of the default topology, or of that with the name that follows."""
+PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
+"""Print also the topology that a partition names, which pyslurm lacks."""
 PERIOD_S = 60.0
-"""Interval between queries with a topology plugin."""
+"""Interval between queries: a reconfiguration of slurmctld may change all of this."""
+UNREADABLE = "a topology.yaml that cannot be read"
 
 _UNIT = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
+_PARTITION = re.compile(r"(?:^| )(PartitionName|Topology)=(\S+)")
 _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
+_ATTRIBUTES = ("topology", "cluster_default")
+"""Attributes of a topology in topology.yaml other than its type."""
+_UNSET: tuple[object, ...] = ({}, "", "false")
+"""Values of the types that a topology does not have."""
+
+
+def topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
+    """Return the topologies as `SlurmRecords.topologies`.
+
+    `named` is the output of `NAMED`, empty before Slurm 25.05. `ask` returns the output of a command, empty if it
+    fails.
+    """
+    known = parse_named(named)
+
+    def networks_of(name: str) -> dict[str, str]:
+        return parse_topology(ask((*COMMAND, name) if name and known else COMMAND))
+
+    plugins = deciding_plugins(config, known)
+    return {name: topology_of(plugin, networks_of(name) if plugin else {}) for name, plugin in plugins.items()}
+
+
+def parse_named(printed: str) -> dict[str, str]:
+    """Return the plugin of each topology in topology.yaml by name, the default first; empty without that file."""
+    try:
+        read = yaml.load(printed, yaml.BaseLoader) or ()
+        types = {
+            each["topology"]: [name for name, value in each.items() if name not in _ATTRIBUTES and value not in _UNSET]
+            for each in read
+        }
+    except (yaml.YAMLError, TypeError, KeyError, AttributeError):
+        return {"": UNREADABLE}
+    return {name: f"topology/{found[0]}" for name, found in types.items() if found}
+
+
+def parse_partitions(printed: str) -> dict[str, str]:
+    """Return the topology that a partition names, by partition, from `PARTITIONS`."""
+    records = (dict(_PARTITION.findall(line)) for line in printed.splitlines())
+    return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 
 
 def parse_topology(printed: str) -> dict[str, str]:
@@ -27,3 +83,8 @@ def parse_topology(printed: str) -> dict[str, str]:
             for node in expand_if_valid(lists.get("Nodes", "")):
                 found[node] = "" if node in found else name
     return {node: name for node, name in found.items() if name}
+
+
+def plugins_in(found: dict[str, Record]) -> list[str]:
+    """Return the plugins that may reject nodes, for the doctor."""
+    return sorted({each["plugin"] for each in found.values()} - {""})

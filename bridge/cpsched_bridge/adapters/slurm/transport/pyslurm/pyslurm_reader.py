@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import (
@@ -19,7 +19,6 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     Record,
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
 from cpsched_bridge.adapters.slurm.transport.programs import topology
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import parse_rate_limit, rate_limit_facts
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import has_plugin
@@ -28,6 +27,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, from_table, job_table, to_table
 
+_NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topology")
 _STATE = JOB_FIELDS.index("state")
 _CONFIGURATION = ["scontrol", "show", "config"]
 _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTILINE)
@@ -41,7 +41,7 @@ class PyslurmReader:
         self._groups = UnixGroupLookup()
         self._layouts = JobLayoutReader()
         self._singletons = SingletonJobLookup()
-        self._networks: tuple[float, dict[str, str]] | None = None
+        self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
         """Return the process, its user, and the controller's configuration."""
@@ -67,8 +67,10 @@ class PyslurmReader:
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
         printed = read_output(_CONFIGURATION) or ""
+        told = self._hello(printed)
         return {
-            **self._hello(printed),
+            **told,
+            "topology_plugins": topology.plugins_in(self._topologies_now(told["config"])[0]),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": read_version(["scontrol", "--version"]),
@@ -84,6 +86,9 @@ class PyslurmReader:
         jobs = job_table(slurm.Jobs.load().values())
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING]}
         partitions = to_table(slurm.Partitions.load().values(), PARTITION_FIELDS)
+        topologies, named = self._topologies_now(from_table(to_table([config], CONFIG_FIELDS))[0])
+        for row in partitions["rows"]:
+            row[_TOPOLOGY] = named.get(row[_NAME])
         reservations = to_table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
         nodes = to_table(slurm.Nodes.load().values(), NODE_FIELDS)
         return {
@@ -96,16 +101,20 @@ class PyslurmReader:
             "singletons": self._singletons.read(from_table(jobs)),
             "guarded": guarded,
             "outside": self._outside(jobs, partitions),
-            "networks": self._networks_now(from_table(to_table([config], CONFIG_FIELDS))[0]),
+            "topologies": topologies,
         }
 
-    def _networks_now(self, config: Record) -> dict[str, str]:
-        """Return the highest switch or the block of each node, which pyslurm lacks."""
-        if not has_topology(config):
-            return {}
-        if self._networks is None or time.monotonic() - self._networks[0] >= topology.PERIOD_S:
-            self._networks = time.monotonic(), topology.parse_topology(read_output(list(topology.COMMAND)) or "")
-        return self._networks[1]
+    def _topologies_now(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
+        """Return the topologies, and those that partitions name; pyslurm lacks both."""
+        if self._topology is None or time.monotonic() - self._topology[0] >= topology.PERIOD_S:
+
+            def ask(command: Sequence[str]) -> str:
+                return read_output(list(command)) or ""
+
+            found = topology.topologies(config, ask(topology.NAMED), ask)
+            named = topology.parse_partitions(ask(topology.PARTITIONS)) if topology.plugins_in(found) else {}
+            self._topology = time.monotonic(), found, named
+        return self._topology[1], self._topology[2]
 
     def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
         """Return the allowed groups that each user with pending jobs does not belong to.

@@ -205,9 +205,9 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     tables["reservations"] = [to_closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
-    networks = snapshot.get("networks", {})
+    topologies = snapshot.get("topologies", {})
     return SlurmRecords(
-        snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside, networks=networks
+        snapshot["now_s"], **tables, layouts=layouts, guarded=guarded, outside=outside, topologies=topologies
     )
 
 

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import has_topology
+from cpsched_bridge.adapters.slurm.slurm_records import topology_of
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.transport.programs.topology import parse_topology
+from cpsched_bridge.adapters.slurm.transport.programs.topology import (
+    UNREADABLE,
+    parse_partitions,
+    parse_topology,
+    topologies,
+)
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
+ALONE = "nodes, which the topology plugin may not take"
 TOGETHER = "several nodes, which the topology plugin may not take together"
 IN_PARTS = "GPUs of nodes that give them out in parts (shard, mps), too"
 
@@ -33,7 +40,8 @@ IN_PARTS = "GPUs of nodes that give them out in parts (shard, mps), too"
 )
 def test_which_topology_plugins_decide(plugin: str | None, parameters: Any, decides: bool) -> None:
     """One that is not known does."""
-    assert has_topology({"topology_plugin": plugin, "topology_parameters": parameters}) is decides
+    found = deciding_plugins({"topology_plugin": plugin, "topology_parameters": parameters}, {})
+    assert found == dict.fromkeys(("", "default"), plugin if decides else "")
 
 
 ONE = {"n1": "top", "n2": "top", "n3": "top", "n4": "top"}
@@ -41,8 +49,8 @@ TWO = {"n1": "s1", "n2": "s1", "n3": "s2", "n4": "s2"}
 OUTSIDE = {"n1": "top", "n2": "top", "n3": "top"}
 
 
-def reason(scene: Scene, name: str, topology: bool = True) -> str | None:
-    seen = SlurmTranslator(has_topology=topology).observe(scene.read())
+def reason(scene: Scene, name: str) -> str | None:
+    seen = SlurmTranslator().observe(scene.read())
     found = {each.job_id: words(each.reason) for each in seen.left}
     job = scene.job(name)["id"]
     assert job in found or [each.job.id for each in seen.pending] == [job]
@@ -66,10 +74,11 @@ def test_several_nodes_are_slurms_to_choose_unless_they_are_below_one_switch(
     networks: dict[str, str], facts: dict[str, Any], left: bool
 ) -> None:
     scene = Scene().only("two-nodes")
-    scene.networks = networks
+    scene.topologies = {"": topology_of("topology/tree", networks)}
     scene.job("two-nodes").update(facts)
     assert reason(scene, "two-nodes") == (TOGETHER if left else None)
-    assert reason(scene, "two-nodes", topology=False) is None
+    scene.topologies[""]["plugin"] = ""
+    assert reason(scene, "two-nodes") is None
 
 
 def test_tasks_that_could_be_on_one_node_are_kept_there() -> None:
@@ -77,17 +86,55 @@ def test_tasks_that_could_be_on_one_node_are_kept_there() -> None:
     scene = Scene().only("six")
     for node in scene.rows["nodes"]:
         node.update(state="MIXED", allocated_cpus=12)
-    for topology, units in ((False, 6), (True, 1)):
-        seen = SlurmTranslator(has_topology=topology).observe(scene.read())
+    for plugin, units in (("", 6), ("topology/block", 1)):
+        scene.topologies = {"": topology_of(plugin, {})}
+        seen = SlurmTranslator().observe(scene.read())
         assert seen.pending[0].job.request.units == units
 
 
-def test_a_partition_with_a_topology_of_its_own() -> None:
+ONE_NODE = {"ntasks": 1, "cpus": 1, "num_nodes": 1, "max_nodes": 1}
+
+
+@pytest.mark.parametrize(
+    ("named", "several", "one"),
+    [
+        (None, None, None),
+        ("trees", None, None),
+        ("blocks", TOGETHER, None),
+        ("plain", None, None),
+        ("torus", ALONE, ALONE),
+        ("added now", ALONE, ALONE),
+    ],
+)
+def test_the_topology_of_a_partition_decides(named: str | None, several: str | None, one: str | None) -> None:
+    """One that Slurm has not shown yet may reject any node; so may one of a plugin that is not known."""
     scene = Scene().only("two-nodes")
-    scene.partition("main")["topology"] = "blocks"
-    assert reason(scene, "two-nodes", topology=False) == TOGETHER
-    scene.partition("main").update(topology=None, is_topology_exclusive=True)
-    assert reason(scene, "two-nodes", False) == "partition main: parts of the topology exclusive to a job"
+    scene.topologies = {
+        "": topology_of("topology/tree", ONE),
+        "trees": topology_of("topology/tree", ONE),
+        "blocks": topology_of("topology/block", TWO),
+        "plain": topology_of("", {}),
+        "torus": topology_of("topology/torus3d", {}),
+    }
+    scene.partition("main")["topology"] = named
+    assert reason(scene, "two-nodes") == several
+    scene.job("two-nodes").update(ONE_NODE)
+    assert reason(scene, "two-nodes") == one
+
+
+def test_a_changed_topology_counts_from_the_next_reading_on() -> None:
+    """`scontrol reconfigure` makes another topology of topology.yaml the default."""
+    scene, translator = Scene().only("two-nodes"), SlurmTranslator()
+    for topology, left in (("topology/flat", 0), ("topology/tree", 1)):
+        plugins = deciding_plugins({"topology_plugin": topology}, {})
+        scene.topologies = {name: topology_of(plugin, TWO) for name, plugin in plugins.items()}
+        assert len(translator.observe(scene.read()).left) == left
+
+
+def test_a_partition_that_gives_parts_of_its_topology_to_one_job() -> None:
+    scene = Scene().only("two-nodes")
+    scene.partition("main")["is_topology_exclusive"] = True
+    assert reason(scene, "two-nodes") == "partition main: parts of the topology exclusive to a job"
 
 
 TREE = """\
@@ -118,6 +165,64 @@ def test_the_highest_switch_or_the_block_of_each_node(printed: str, networks: di
     assert parse_topology(printed) == networks
 
 
+NAMED = """\
+%YAML 1.1
+---
+- topology: plain
+  cluster_default: true
+  block: {}
+  flat: true
+  ring: {}
+  torus3d: {}
+  tree: {}
+- topology: trees
+  cluster_default: false
+  block: {}
+  flat: {}
+  ring: {}
+  torus3d: {}
+  tree:
+    switches:
+    - switch: s1
+      children:
+      nodes: n[1-4]
+...
+"""
+"""Recorded on 26.05; 25.05 prints `flat: false` for {}."""
+
+
+@pytest.mark.parametrize("printed", [NAMED, NAMED.replace("flat: {}", "flat: false")])
+def test_topologies_of_topology_yaml_replace_the_configured_plugin(printed: str) -> None:
+    """Each is asked for by its name, and `scontrol show config` has nothing to say."""
+    asked = {("scontrol", "show", "topology", "trees"): TREE}
+    config = {"topology_plugin": "topology/block"}
+    flat, trees = topology_of("", {}), topology_of("topology/tree", ONE)
+    assert topologies(config, printed, lambda command: asked[tuple(command)]) == {
+        "": flat, "plain": flat, "trees": trees,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("printed", "plugin"),
+    [
+        ("", "topology/block"),
+        (NAMED[: NAMED.index("- topology")] + "- topology: default\n  tree: {}\n  flat: {}\n", "topology/block"),
+        ("[", UNREADABLE),
+        ("- 7", UNREADABLE),
+        ("topology", UNREADABLE),
+        ("- topology: new\n  flat: {}\n  of_2030:\n    size: 4\n", "topology/of_2030"),
+    ],
+)
+def test_what_scontrol_prints_without_a_topology_yaml_or_in_another_form(printed: str, plugin: str) -> None:
+    """Jobs are left to Slurm under a topology that cannot be read."""
+    assert topologies({"topology_plugin": "topology/block"}, printed, lambda command: "")[""]["plugin"] == plugin
+
+
+def test_the_topologies_that_partitions_name() -> None:
+    printed = "PartitionName=a Nodes=n1 Topology=blocks \nPartitionName=b Nodes=n2\n\nTopology=x\n"
+    assert parse_partitions(printed) == {"a": "blocks"}
+
+
 @pytest.mark.parametrize(
     ("gres", "facts", "left"),
     [
@@ -136,10 +241,10 @@ def test_gpus_of_nodes_with_shards(gres: dict[str, int], facts: dict[str, Any], 
     if "shard" in str(facts):
         scene.job("gpu-task")["requested_tres"] = None
     scene.job("gpu-task").update(facts)
-    assert reason(scene, "gpu-task", False) == (IN_PARTS if left else None)
+    assert reason(scene, "gpu-task") == (IN_PARTS if left else None)
 
 
 def test_preferred_features() -> None:
     scene = Scene().only("first")
     scene.job("first")["preferred_features"] = "fast"
-    assert reason(scene, "first", False) == "prefers features"
+    assert reason(scene, "first") == "prefers features"

@@ -154,6 +154,19 @@ SLURM_VERSION           = 22.05.8
 
 Slurmctld(primary) at slurmctld is UP
 """
+TOPOLOGIES = """\
+%YAML 1.1
+---
+- topology: default
+  cluster_default: false
+  block: {}
+  flat: {}
+  ring: {}
+  torus3d: {}
+  tree: {}
+...
+"""
+"""What scontrol prints without a topology.yaml."""
 
 
 @dataclass
@@ -212,6 +225,7 @@ class Programs:
             "nodes": NODE.format(name="n1"),
             "partitions": PARTITION,
             "config": CONFIG.format(plugins=self.plugins),
+            "topoconf": TOPOLOGIES,
         }
         return others.get(command[-1], "No reservations in the system\n")
 

@@ -383,7 +383,8 @@ def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.Monkey
     looking.read()
     assert set(given[:2]) == {(10.0, 60.0)}
     assert set(given[2:4]) == {(20.0, 120.0)}
-    assert set(given[4:]) == {(10.0 + SLEEP_S, 60.0 + SLEEP_S)}
+    assert given[4] == (20.0 + SLEEP_S, 120.0 + SLEEP_S)  # the topologies, whose query needs the configuration
+    assert set(given[5:]) == {(10.0 + SLEEP_S, 60.0 + SLEEP_S)}
 
 
 def test_times_that_pass_make_no_record_anew() -> None:

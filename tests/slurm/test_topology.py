@@ -1,0 +1,72 @@
+"""A topology that stands only in topology.yaml (Slurm 25.05 and later), as each transport reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.slurm.harness import RELEASE, Slurm
+
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.skipif(RELEASE["slurm"] < "25.05", reason="topology.yaml came with 25.05"),
+]
+
+FILE = "/etc/slurm/topology.yaml"
+TOPOLOGIES = """
+- topology: trees
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: s1, nodes: "n[1-2]"}
+      - {switch: s2, nodes: "n[3-4]"}
+- topology: blocks
+  block:
+    block_sizes: [2]
+    blocks:
+      - {block: b1, nodes: "n[1-2]"}
+      - {block: b2, nodes: "n[3-4]"}
+- topology: plain
+  flat: true
+"""
+SWITCHES = {"n1": "s1", "n2": "s1", "n3": "s2", "n4": "s2"}
+BLOCKS = {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
+READ = """
+import json, sys
+from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+transport = {"cli": SlurmCliTransport, "pyslurm": PyslurmTransport}[sys.argv[1]]()
+seen, facts = transport.read(), transport.gather_facts()
+named = {each["name"]: each["topology"] for each in seen.partitions}
+configured = facts["config"]["topology_plugin"]
+print(json.dumps([seen.topologies, named, configured, facts["topology_plugins"]]))
+transport.close()
+"""
+
+
+@pytest.fixture
+def with_topologies(slurm: Slurm) -> Iterator[Slurm]:
+    slurm.run("sh", "-c", f"cat > {FILE}", stdin=TOPOLOGIES)
+    slurm.restart("slurmctld")
+    slurm.scontrol("update", "PartitionName=short", "Topology=plain")
+    slurm.scontrol("update", "PartitionName=gpu", "Topology=blocks")
+    try:
+        yield slurm
+    finally:
+        for name in ("short", "gpu"):
+            slurm.scontrol("update", f"PartitionName={name}", "Topology=")
+        slurm.run("rm", FILE)
+        slurm.restart("slurmctld")
+
+
+@pytest.mark.parametrize("transport", ["cli", *(["pyslurm"] if RELEASE["pyslurm"] else [])])
+def test_topologies_of_topology_yaml_are_read(with_topologies: Slurm, transport: str) -> None:
+    """`TopologyPlugin` still reads topology/flat."""
+    seen: Any = with_topologies.python(READ, transport)
+    trees = {"plugin": "topology/tree", "networks": SWITCHES}
+    blocks = {"plugin": "topology/block", "networks": BLOCKS}
+    topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": {"plugin": "", "networks": {}}}
+    partitions = {"main": None, "short": "plain", "gpu": "blocks", "closed": None}
+    assert seen == [topologies, partitions, "topology/flat", ["topology/block", "topology/tree"]]
