@@ -8,9 +8,9 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import is_unusable
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
-from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KINDS
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import COLUMNS, KINDS
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED
-from tests.slurm.harness import Slurm
+from tests.slurm.harness import RELEASE, Slurm
 
 PLURAL = {"node": "nodes", "partition": "partitions", "reservation": "reservations", "job": "jobs"}
 
@@ -27,6 +27,14 @@ def test_every_field_that_is_printed_stands_in_a_list(slurm: Slurm, kind: str) -
     assert records
     known = KINDS[kind]
     assert set().union(*(known.parse_fields(text) for text in records)) <= known.names
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="this release does not list its columns")
+@pytest.mark.parametrize("tool", COLUMNS)
+def test_every_column_of_squeue_and_sinfo_stands_in_a_list(cluster: Slurm, tool: str) -> None:
+    """`-O ALL` prints some of them only, and squeue has no such option."""
+    assert not set(cluster.run(tool, "--helpFormat").split()) - COLUMNS[tool]
 
 
 @pytest.mark.conformance

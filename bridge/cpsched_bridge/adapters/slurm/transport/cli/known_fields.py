@@ -148,3 +148,32 @@ KINDS: Mapping[str, KnownScontrolFields] = {
     "job": JOB,
 }
 """By the word after `scontrol show`, its fields."""
+COLUMNS: Mapping[str, frozenset[str]] = {
+    "squeue": _set(
+        "Account AccrueTime admin_comment AllocNodes AllocSID ArrayJobId ArrayTaskId AssocId BatchFlag BatchHost "
+        "BoardsPerNode BurstBuffer BurstBufferState Cluster ClusterFeature Command Comment Container ContainerId "
+        "ContainerType Contiguous Cores CoreSpec cpus-per-task cpus-per-tres CPUsPerTask CronJob Deadline "
+        "DelayBoot Dependency DerivedEC EligibleTime EndTime Exclusive ExcNodes exit_code Feature GroupId "
+        "GroupName HetJobId HetJobIdSet HetJobOffset JobArrayId JobId LastSchedEval Licenses LicensesAlloc "
+        "MaxCPUs MaxNodes MCSLabel mem-per-tres MinCPUs MinMemory MinTime MinTmpDisk Name Network Nice NodeList "
+        "NTPerBoard NTPerCore NTPerNode NTPerSocket NumCPUs NumNodes NumTasks Origin OriginRaw OverSubscribe "
+        "Partition PendingTime PreemptTime Prefer Priority PriorityLong Profile QOS Reason ReasonList Reboot "
+        "ReqNodes ReqSwitch Requeue Reservation ResizeTime RestartCnt SchedNodes SCT SegmentSize SiblingsActive "
+        "SiblingsActiveRaw SiblingsViable SiblingsViableRaw SLUID Sockets SPerBoard StartTime State StateCompact "
+        "StdErr StdIn StdOut SubmitTime system_comment Threads TimeLeft TimeLimit TimeUsed tres-alloc tres-bind "
+        "tres-freq tres-per-job tres-per-socket tres-per-task UserId UserName Wait4Switch WCKey WorkDir"
+    ),
+    "sinfo": _set(
+        "AllocMem AllocNodes Available Cluster Comment Cores CPUs CPUsLoad CPUsState DefaultTime Disk Extra "
+        "Features features_act FreeMem Gres GresUsed Groups MaxCPUsPerNode Memory NodeAddr NodeAI NodeAIOT "
+        "NodeHost NodeList Nodes OverSubscribe Partition PartitionName Port PreemptMode PriorityJobFactor "
+        "PriorityTier Reason Reservation Root Size SocketCoreThread Sockets StateCompact StateComplete StateLong "
+        "Threads Time TimeStamp User UserLong Version Weight"
+    ),
+}
+"""By tool, the columns that `--helpFormat` lists in 24.11 and 26.05 (22.05 lists none).
+
+No value of a column leaves an object to Slurm: a fact that decides is also a field of scontrol's record, which is
+checked above. The other columns are derived from such fields (PendingTime, TimeLeft), or no decision depends on them
+(AssocId, Profile).
+"""
