@@ -51,7 +51,7 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
         check_min_job_age(config),
         check_priority_type(config),
         check_site_factor(config),
-        *([check_call_limit(facts["rate_limit"])] if facts.get("rate_limit") else []),
+        *([check_call_limit(facts["rate_limit"], bool(facts["pyslurm"]))] if facts.get("rate_limit") else []),
     ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
@@ -209,18 +209,20 @@ def check_versions(facts: Mapping[str, Any]) -> Check:
     )
 
 
-def check_call_limit(limit: Mapping[str, float]) -> Check:
+def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
     """Check the call limit, which slows the bridge.
 
-    A reading needs up to 8 calls and a start 1 to 4.
+    A reading needs up to 8 calls and a start 1 to 4. pyslurm does not keep to the limit: its calls sleep until their
+    deadline, and are killed halfway.
     """
     mend = (
         "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
         "rl_refill_rate in SlurmctldParameters; install this release's job_submit.lua, and set options.transport=cli, "
         "which keeps to the limit"
     )
+    too_slow = limit["per_s"] * SLOWEST_READING_S < MOST_CALLS
     detail = f"rl_enable: {limit['bucket']:g} calls at once, {limit['per_s']:g} more each second"
-    return Check("call limit", False, detail, mend, required=limit["per_s"] * SLOWEST_READING_S < MOST_CALLS)
+    return Check("call limit", False, detail, mend, required=by_pyslurm or too_slow)
 
 
 def check_job_shrink(parameters: Mapping[str, Any]) -> Check:

@@ -31,8 +31,8 @@ class Options(Section):
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
         description="`pyslurm`: Slurm's library, in its own process; `cli`: Slurm's commands (scontrol, squeue, sinfo, "
-        "sacct), without compiled dependencies; `auto`: pyslurm if it can be imported and is not newer than slurmctld, "
-        "otherwise `cli`; the log states which.",
+        "sacct), without compiled dependencies; `auto`: pyslurm if it can be imported, is not newer than slurmctld and "
+        "no `rl_enable` limits its calls, otherwise `cli`; the log states which.",
     )
     deadline_s: float = Field(
         default=10.0,

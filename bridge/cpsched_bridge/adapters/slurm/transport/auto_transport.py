@@ -1,8 +1,10 @@
 """Choose a transport: pyslurm if it works here, else Slurm's commands.
 
 This applies if the settings leave the choice open. pyslurm is tried in its own process. It works if it can be imported,
-reads the controller's configuration, and has no newer release than the controller. The choice holds until the bridge
-stops.
+reads the controller's configuration, has no newer release than the controller, and the controller does not limit this
+user's calls (rl_enable). Slurm's library sleeps 1, 2, 3, ... seconds within a call that is over the limit, without a
+word to the caller. A batch of starts then exceeds its deadline and is killed halfway. Only the commands keep to the
+limit. The choice holds until the bridge stops.
 """
 
 from __future__ import annotations
@@ -149,6 +151,8 @@ class AutoSlurmTransport(SlurmTransport):
         own, controller = str(said["pyslurm"] or ""), str(said["config"]["version"] or "")
         if parse_release(own) > parse_release(controller):
             self._take_cli(f"pyslurm {own} is newer than the controller, which is {controller}")
+        elif said["rate_limit"]:
+            self._take_cli("slurmctld limits this user's calls (rl_enable), to which pyslurm does not keep")
         else:
             self._taken, self._why = tried, f"pyslurm {own} works beside a controller of {controller}"
 

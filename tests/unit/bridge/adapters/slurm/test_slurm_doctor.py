@@ -365,10 +365,13 @@ def test_each_mode_has_its_own_checks() -> None:
     assert (shadow["priority type"], shadow["job shrink"]) == (False, True)
 
 
-@pytest.mark.parametrize(("per_s", "required"), [(2.0, False), (8 / 60, False), (0.1, True)])
-def test_a_limit_on_calls_is_told_with_what_the_site_can_set(per_s: float, required: bool) -> None:
-    """Where not even a reading a minute is accepted, there is nothing to control with."""
-    check = check_of("call limit", {**Scene().facts, "rate_limit": {"bucket": 30, "per_s": per_s}})
+@pytest.mark.parametrize(
+    ("per_s", "pyslurm", "required"), [(2.0, "", False), (8 / 60, "", False), (0.1, "", True), (2.0, "25.11.2", True)]
+)
+def test_a_limit_on_calls_is_told_with_what_the_site_can_set(per_s: float, pyslurm: str, required: bool) -> None:
+    """Where not even a reading a minute is accepted, there is nothing to control with. pyslurm keeps to no limit."""
+    facts = {**Scene().facts, "pyslurm": pyslurm, "rate_limit": {"bucket": 30, "per_s": per_s}}
+    check = check_of("call limit", facts)
     assert (check.ok, check.required) == (False, required)
     assert check.detail == f"rl_enable: 30 calls at once, {per_s:g} more each second"
     assert "SlurmUser" in check.mend

@@ -44,7 +44,7 @@ class PyslurmReader:
         self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
-        """Return the process, its user, and the controller's configuration."""
+        """Return the process, its user, its call limit, and the controller's configuration."""
         return self._hello(read_output(_CONFIGURATION) or "")
 
     def _hello(self, printed: str) -> Record:
@@ -56,6 +56,7 @@ class PyslurmReader:
             "uid": os.getuid(),
             "pyslurm": str(getattr(self._pyslurm, "__version__", "")),
             "config": {**config, "job_defaults": defaults and defaults[1]},
+            "rate_limit": rate_limit_facts(parse_rate_limit(printed, os.getuid())),
         }
 
     def facts(self) -> Record:
@@ -74,7 +75,6 @@ class PyslurmReader:
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": read_version(["scontrol", "--version"]),
-            "rate_limit": rate_limit_facts(parse_rate_limit(printed, os.getuid())),
             "node_versions": sorted({node.slurm_version or "" for node in nodes} - {""}),
         }
 

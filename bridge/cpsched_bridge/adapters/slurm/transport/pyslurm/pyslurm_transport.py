@@ -57,7 +57,7 @@ class PyslurmTransport(SlurmTransport):
         return NAME, self._why
 
     def hello(self) -> Record:
-        """Return "config", the controller's configuration, and "pyslurm", the version."""
+        """Return "config", the controller's configuration, "pyslurm", the version, and "rate_limit" as `facts`."""
         said: Record = self._call("hello")
         return said
 

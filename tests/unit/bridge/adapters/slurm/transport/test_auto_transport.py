@@ -33,8 +33,10 @@ class Tried:
     starts_in_one_change = True
     child_starts = 1
 
-    def __init__(self, *answers: str | BackendError, begins: str | BackendError | None = None) -> None:
-        self.answers = list(answers)
+    def __init__(
+        self, *answers: str | BackendError, begins: str | BackendError | None = None, limit: Any = None
+    ) -> None:
+        self.answers, self.limit = list(answers), limit
         self.begins = begins
         self.closed = False
 
@@ -42,7 +44,7 @@ class Tried:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BackendError):
             raise answer
-        return {"pyslurm": answer, "config": {"version": "26.05.5"}}
+        return {"pyslurm": answer, "config": {"version": "26.05.5"}, "rate_limit": self.limit}
 
     def read_config(self) -> dict[str, Any]:
         return {"of": "pyslurm"}
@@ -107,6 +109,14 @@ def test_one_that_does_not_work_here_is_left_and_the_reason_told(answer: str | B
     assert found[0] == "cli"
     assert words in found[1]
     assert tried.closed
+
+
+def test_where_slurmctld_limits_calls_commands_are_chosen() -> None:
+    """Slurm's library sleeps within a call that is over the limit, so that the bridge would kill it halfway."""
+    chosen = auto(Tried("25.11.2", limit={"bucket": 30, "per_s": 2.0}))
+    assert chosen.read_config() == {"of": "cli"}
+    why = "slurmctld limits this user's calls (rl_enable), to which pyslurm does not keep"
+    assert chosen.transport_choice() == ("cli", why)
 
 
 @pytest.mark.parametrize("error", [BackendStarting("imports"), BackendUnavailable("no controller")])
