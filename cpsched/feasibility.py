@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.kernels import fit_rules
-from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, Snapshot
 
 
@@ -52,16 +51,6 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
         fit_rules.add_to_free(table, slot, cluster, nodes[part], units[part], free, total_free, -1)
         phase[slot] = fit_rules.STARTED
     return found + _beyond_the_cap(slots, snapshot)
-
-
-def is_feasible(decision: Decision, snapshot: Snapshot) -> bool:
-    """Return whether `verify` finds no violation; the same rule, compiled."""
-    if malformed_decision(decision, snapshot):
-        return False
-    machine, starts = machine_handle(snapshot.cluster, snapshot.free), start_columns(decision)
-    if fit_rules.first_fault(machine, snapshot.table, snapshot.queue, starts) >= 0:
-        return False
-    return not _beyond_the_cap(starts[0], snapshot)
 
 
 def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:

@@ -223,17 +223,6 @@ Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
 
 
 @kernel
-def first_fault(machine: NodeResourceState, jobs: JobTable, queue: FixedColumn, starts: Starting) -> int:
-    """Return the position of the first start that breaks a rule, -1 if none does."""
-    phase = np.zeros(len(jobs.units), np.int64)
-    for slot in queue:
-        phase[slot] = QUEUED
-    slots, offsets, nodes, units = starts
-    total_free = np.zeros(machine.free.shape[1], np.int64)
-    return verify_and_take_starts(slots, offsets, nodes, units, phase, machine.free.copy(), total_free, machine, jobs)
-
-
-@kernel
 def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
     """Return how many units, at most `units`, fit into each row of `rows`."""
     found = np.empty(len(rows), np.int64)

@@ -8,7 +8,6 @@ SimulationError         a `CpschedError`: a file, a setting, a combination that 
 ├── InputError          a file or a combination of options cannot be used; the message says why
 │   ├── UnknownFormat   a file is no trace
 │   └── MissingFile     there is no such file: a `FileNotFoundError`, too
-├── WorkerFailed        a dispatcher failed at a recorded instance, in a process of its own (exit code 1)
 └── Stalled             a plug-in hangs: the message names file and line (exit code 1)
 """
 
@@ -66,16 +65,6 @@ class UnknownFormat(InputError):
 
 class MissingFile(InputError, FileNotFoundError):
     """A file or folder is missing."""
-
-
-class WorkerFailed(SimulationError):
-    """A dispatcher failed in its own process; `place` is the line in its source, if known."""
-
-    exit_code = 1
-
-    def __init__(self, message: str, place: SourceLocation | None) -> None:
-        super().__init__(message)
-        self.place = place
 
 
 class Stalled(SimulationError):

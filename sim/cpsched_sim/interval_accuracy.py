@@ -7,7 +7,7 @@ that have ended or started before: it knows nothing of the trace in advance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,8 +114,3 @@ def replay_intervals(workload: Workload, policy: Policy, progress: Progress | No
     found = replay.replay_all()
     check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
     return found
-
-
-def coverage_as_json(outcomes: Sequence[IntervalOutcome]) -> dict[str, dict[str, float]]:
-    """Return the figures by horizon, as JSON."""
-    return {name: asdict(each) for name, each in coverage_by_horizon(outcomes).items()}

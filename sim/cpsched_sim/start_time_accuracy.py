@@ -7,7 +7,7 @@ Every round of a replay is decided with its plan, even if no job can start. The 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,10 +58,6 @@ class FirstStartForecasts:
     told_at_s: IntArray
     told_s: IntArray
     start_s: IntArray
-    at_once: int
-    """Jobs that started in the round in which they were first planned."""
-    untold: int
-    """Jobs that never had a planned start, whether they started or not."""
 
     def errors_by_horizon(self) -> dict[str, StartTimeErrors]:
         """Return errors by horizon and in all; horizons without a job are left out."""
@@ -100,33 +96,15 @@ class PlannedRoundReplay(TraceReplay):
             yield self.snapshot, self.decision
 
 
-class FirstForecastReplay(PlannedRoundReplay):
-    """A replay that records each job's first forecast."""
-
-    def replay_all(self) -> FirstStartForecasts:
-        """Run until no event is left; return the promises."""
-        told_s, told_at_s = (np.full(self.total, NEVER, np.int64) for _ in range(2))
-        for snapshot, decision in self.rounds(self.predictor_learns or self.dispatcher_learns):
-            if decision.plan_s is not None:
-                new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
-                told_s[snapshot.queue[new]], told_at_s[snapshot.queue[new]] = decision.plan_s[new], snapshot.now_s
-        start_s = self.state.table.start_s[: self.total]
-        told = (told_s != NEVER) & (start_s != NEVER)
-        waited = told & (told_s > told_at_s)
-        return FirstStartForecasts(
-            told_at_s[waited], told_s[waited], start_s[waited], int((told & ~waited).sum()),
-            int((~told).sum()),
-        )  # fmt: skip
-
-
 def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstStartForecasts:
     """Return the promises of a policy to the jobs of a workload. Raise `PolicyError` if the policy fails."""
-    told = FirstForecastReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
-    found = told.replay_all()
-    check_all_started(workload.jobs, told.state.table.start_s[: told.total], told.refused, policy)
-    return found
-
-
-def errors_as_json(found: FirstStartForecasts) -> dict[str, dict[str, float]]:
-    """Return the figures by horizon, as JSON."""
-    return {name: asdict(kept) for name, kept in found.errors_by_horizon().items()}
+    replay = PlannedRoundReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    told_s, told_at_s = (np.full(replay.total, NEVER, np.int64) for _ in range(2))
+    for snapshot, decision in replay.rounds(replay.predictor_learns or replay.dispatcher_learns):
+        if decision.plan_s is not None:
+            new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
+            told_s[snapshot.queue[new]], told_at_s[snapshot.queue[new]] = decision.plan_s[new], snapshot.now_s
+    start_s = replay.state.table.start_s[: replay.total]
+    check_all_started(workload.jobs, start_s, replay.refused, policy)
+    waited = (start_s != NEVER) & (told_s != NEVER) & (told_s > told_at_s)
+    return FirstStartForecasts(told_at_s[waited], told_s[waited], start_s[waited])

@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.adapters.mock.demo_workload import make_demo_workload
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
+from cpsched_bridge.program.demo import loaded_morning
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.round_replay import replay_round
 from cpsched_sim.cluster.replay import replay as simulate
@@ -30,7 +30,7 @@ POLICIES = [
 @cache
 def a_crowded_morning():
     """The first of a morning's jobs in half the time: some wait for hours, and a solver is asked now and then."""
-    cluster, morning = make_demo_workload(2000, seed=5)
+    cluster, morning = loaded_morning(2000, seed=5)
     crowded = [replace(item.job, submit_s=item.job.submit_s // 2) for item in morning[:JOBS]]
     return cluster, [TraceJob(job, item.run_s) for job, item in zip(crowded, morning, strict=False)]
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.feasibility import is_feasible
 from cpsched.model import NEVER, Cluster, PendingCode
 from cpsched.planning import EVERY
 from cpsched.policy import Policy
@@ -20,6 +19,7 @@ from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job, a_snapshot
+from tests.compiled_fit import is_feasible
 from tests.properties import reference
 
 LISTS = [

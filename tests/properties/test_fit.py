@@ -4,12 +4,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.feasibility import amounts_used, is_feasible, units_by_node, verify, why_infeasible
+from cpsched.feasibility import amounts_used, units_by_node, verify, why_infeasible
 from cpsched.model import Decision, Effort, Starts
 from cpsched.planning import GREEDY, plan
 from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.testing.strategies import clusters, requests, snapshots
 from tests.builders import a_cluster, a_job, a_snapshot
+from tests.compiled_fit import is_feasible
 
 EXTREMES = [-(2**63), -(2**53), -1, 0, 1, 2, 3, 2**31, 2**53, 2**62, 2**63 - 1]
 

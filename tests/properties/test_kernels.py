@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpsched.feasibility import is_feasible, verify
+from cpsched.feasibility import verify
 from cpsched.jit.decorators import kernel
 from cpsched.kernels.node_list_scheduling import REMEMBERED
 from cpsched.kernels.scheduling_state import SchedulingState
@@ -18,6 +18,7 @@ from cpsched_sim.cluster.cluster_events import revise_overdue
 from cpsched_sim.testing.example_counts import tries
 from cpsched_sim.testing.strategies import full_clusters, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.compiled_fit import is_feasible
 from tests.properties import reference
 
 RESERVATIONS = [STRICT, GREEDY, 1, 2, 3, EVERY]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from threading import Event
+from threading import Event, Thread
 from typing import cast
 
 import structlog
@@ -33,7 +33,6 @@ from cpsched_bridge.effective_config import EffectiveConfig, build_effective_con
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
 from cpsched_bridge.ports import Backend, Capabilities, Check, LoopClock
 from cpsched_bridge.program import settings_validation
-from cpsched_bridge.program.background import run_in_background
 from cpsched_bridge.settings import Section, Settings
 from cpsched_bridge.store import bridge_identity, forecast_state
 from cpsched_bridge.store.boost_ledger import BoostLedger
@@ -66,6 +65,8 @@ SHARED = "shared"
 ADAPTERS_GROUP = "cpsched.adapters"
 LOG_EVERY_S = 10.0
 """Seconds between log lines on the progress of a start."""
+ENDS_WITHIN_S = 10.0
+"""Maximum time to wait for a thread at the end."""
 OUTLOOK_EVERY_S = 60.0
 KEPT_EVERY_S = 300.0
 """Seconds between writes of the learned state."""
@@ -277,6 +278,19 @@ def refresh_forecasts(outlook: StartForecaster, path: Path) -> Iterator[None]:
             yield
     finally:
         save_forecast_state(outlook, path)
+
+
+@contextmanager
+def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
+    """Run `work` in a thread until the block ends. It must return soon after the event is set."""
+    over = Event()
+    thread = Thread(target=work, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(ENDS_WITHIN_S)
 
 
 def load_forecast_state(outlook: StartForecaster, path: Path) -> None:

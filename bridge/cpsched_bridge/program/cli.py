@@ -332,13 +332,8 @@ def pause(
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used_state_dir(settings)
-    try:
-        with state_paths.preserve_ownership(settings):
-            state_paths.pause_file(settings).pause(reason)
-    except OSError as error:
-        mend = "`systemctl stop cpsched-bridge` releases its jobs, too"
-        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}; {mend}") from error
+    with state_paths.requesting(settings, "; `systemctl stop cpsched-bridge` releases its jobs, too"):
+        state_paths.pause_file(settings).pause(reason)
     typer.echo("paused: the bridge releases its jobs in its next cycle and starts none")
 
 
@@ -349,11 +344,8 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used_state_dir(settings)
-    try:
+    with state_paths.requesting(settings):
         was_paused = state_paths.pause_file(settings).resume()
-    except OSError as error:
-        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
     typer.echo("resumed from the next cycle on" if was_paused else "the bridge was not paused")
 
 
@@ -364,12 +356,8 @@ def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.store import state_paths
 
     settings = _settings(config)
-    state_paths.require_used_state_dir(settings)
-    try:
-        with state_paths.preserve_ownership(settings):
-            state_paths.take_leadership_file(settings).request()
-    except OSError as error:
-        raise SettingsError(f"state_dir={settings.state_dir}: {error.strerror}") from error
+    with state_paths.requesting(settings):
+        state_paths.take_leadership_file(settings).request()
     typer.echo("this bridge takes control in its next cycle; any other bridge yields")
 
 

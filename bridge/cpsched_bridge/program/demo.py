@@ -21,9 +21,9 @@ from rich.text import Text
 
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
 from cpsched.formatting import format_count, format_duration, format_percent
+from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
-from cpsched_bridge.adapters.mock.demo_workload import make_demo_workload
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedEventClock, EventDrivenClock, ManualClock
@@ -41,6 +41,9 @@ from cpsched_bridge.store.state_paths import journal_path, ledger_path, pause_fi
 from cpsched_bridge.telemetry import log_setup
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
+from cpsched_sim.systems.system_file import System, load_system
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.workloads.eurora import JOBS_PER_DAY, eurora_jobs
 
 DRAW_S = 0.1
 LINE_S = 2.0
@@ -49,6 +52,11 @@ REHEARSED_JOBS = 150
 CLOSED_S = 3600
 MORNING_S = 5 * 3600
 """From the opening to the last arrival, about."""
+MORNING_DAYS = 0.25
+LONGEST_RUN_S = 9000
+"""Longest run time of a generated job: longer jobs would overload the machine."""
+_SPARE = 1.1
+"""Factor of surplus jobs, because long jobs are dropped."""
 LINES_ABOVE = 10
 """Lines of the live view above the list of starts, its heading included."""
 STARTS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
@@ -139,7 +147,7 @@ def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
 
     The jobs of the first `CLOSED_S` wait when the first site opens, as after a maintenance, so that there is a queue.
     """
-    cluster, morning = make_demo_workload(jobs, seed)
+    cluster, morning = loaded_morning(jobs, seed)
     opens_s = morning[0].job.submit_s + CLOSED_S
     late = [replace(item, job=replace(item.job, submit_s=max(item.job.submit_s, opens_s))) for item in morning]
     site = MockCluster(cluster, late, scheduler=SlurmDispatcher())
@@ -260,3 +268,10 @@ class ThrottledCallback:
         if time.monotonic() - self.last_s >= self.every_s:
             self.act()
             self.last_s = time.monotonic()
+
+
+def loaded_morning(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
+    """Return Eurora and `jobs` jobs of its synthetic workload, without long ones."""
+    load = jobs * _SPARE / (JOBS_PER_DAY * MORNING_DAYS)
+    generated = eurora_jobs(MORNING_DAYS, seed, load)
+    return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= LONGEST_RUN_S][:jobs]

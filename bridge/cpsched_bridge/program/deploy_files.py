@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cpsched_bridge.errors import SettingsError
-from cpsched_bridge.program.installed_docs import strip_clone_notes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -22,8 +21,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 class DeploymentFile:
     """A file with its source and its place on the administrator's machine."""
 
-    source: str
-    """Path in the repository."""
     name: str
     """Path below the output folder."""
     place: str
@@ -31,151 +28,116 @@ class DeploymentFile:
     purpose: str
     """Purpose, for the list in README.md."""
     mode: int = 0o644
+    origin: str = ""
+    """Path in the repository, if it is not `name` below `deploy`."""
+
+    @property
+    def source(self) -> str:
+        """The path in the repository."""
+        return self.origin or f"deploy/{self.name}"
+
+    @classmethod
+    def page(cls, name: str, purpose: str) -> DeploymentFile:
+        """Return a page of the documentation."""
+        return cls(f"{name.upper()}.md", f"{_PAGES}{name.upper()}.md", purpose, origin=f"docs/{name}.md")
 
 
 _PAGES = "/usr/share/doc/cpsched/"
+_UNITS = "/etc/systemd/system/"
+_IMPORT = "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*"
 
 FILES: tuple[DeploymentFile, ...] = (
-    *(
-        DeploymentFile(f"docs/{page}.md", f"{page.upper()}.md", f"{_PAGES}{page.upper()}.md", purpose)
-        for page, purpose in (
-            ("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
-            ("operate", "What each symptom and alert means, and what to do."),
-            ("safety", "What the bridge guarantees, and what its account may do."),
-            ("managed-jobs", "Which jobs the bridge starts, and which it leaves to Slurm."),
-            ("supported-settings", "Which Slurm releases, settings, limits and priorities are supported."),
-            ("monitoring", "Metrics, alerts, dashboards and the status page."),
-            ("pbs", "What differs with PBS instead of Slurm."),
-            ("why-is-my-job-waiting", "For the users of the cluster."),
-        )
-    ),
+    DeploymentFile.page("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
+    DeploymentFile.page("operate", "What each symptom and alert means, and what to do."),
+    DeploymentFile.page("safety", "What the bridge guarantees, and what its account may do."),
+    DeploymentFile.page("managed-jobs", "Which jobs the bridge starts, and which it leaves to Slurm."),
+    DeploymentFile.page("supported-settings", "Which Slurm releases, settings, limits and priorities are supported."),
+    DeploymentFile.page("monitoring", "Metrics, alerts, dashboards and the status page."),
+    DeploymentFile.page("pbs", "What differs with PBS instead of Slurm."),
+    DeploymentFile.page("why-is-my-job-waiting", "For the users of the cluster."),
     DeploymentFile(
-        "deploy/bridge.example.yaml",
         "bridge.yaml",
         "/etc/cpsched/bridge.yaml",
         "The bridge's settings, each with its default and meaning.",
+        origin="deploy/bridge.example.yaml",
     ),
     DeploymentFile(
-        "deploy/bridge.pbs.example.yaml",
         "bridge.pbs.yaml",
         "/etc/cpsched/bridge.yaml, with PBS",
         "The same for PBS, with each option of its adapter.",
+        origin="deploy/bridge.pbs.example.yaml",
     ),
+    DeploymentFile("systemd/cpsched-bridge.service", _UNITS, "The bridge as a service."),
+    DeploymentFile("systemd/cpsched-deadman.service", _UNITS, "One check of the bridge's heartbeat."),
     DeploymentFile(
-        "deploy/systemd/cpsched-bridge.service",
-        "systemd/cpsched-bridge.service",
-        "/etc/systemd/system/",
-        "The bridge as a service.",
-    ),
-    DeploymentFile(
-        "deploy/systemd/cpsched-deadman.service",
-        "systemd/cpsched-deadman.service",
-        "/etc/systemd/system/",
-        "One check of the bridge's heartbeat.",
-    ),
-    DeploymentFile(
-        "deploy/systemd/cpsched-deadman-pbs.service",
         "systemd/cpsched-deadman-pbs.service",
-        "/etc/systemd/system/cpsched-deadman.service, with PBS",
+        f"{_UNITS}cpsched-deadman.service, with PBS",
         "The same for PBS: opens the queues when the heartbeat stops.",
     ),
     DeploymentFile(
-        "deploy/systemd/cpsched-bridge-pbs.conf",
         "systemd/cpsched-bridge-pbs.conf",
-        "/etc/systemd/system/cpsched-bridge.service.d/pbs.conf, with PBS",
+        f"{_UNITS}cpsched-bridge.service.d/pbs.conf, with PBS",
         "Permissions that PBS commands need in the bridge's service.",
     ),
+    DeploymentFile("systemd/cpsched-deadman.timer", _UNITS, "Runs that check every 30 s."),
     DeploymentFile(
-        "deploy/systemd/cpsched-deadman.timer",
-        "systemd/cpsched-deadman.timer",
-        "/etc/systemd/system/",
-        "Runs that check every 30 s.",
-    ),
-    DeploymentFile(
-        "deploy/systemd/cpsched-tune.service",
         "systemd/cpsched-tune.service",
-        "/etc/systemd/system/",
+        _UNITS,
         "Report which settings would have been best in the last weeks; change nothing.",
     ),
+    DeploymentFile("systemd/cpsched-tune.timer", _UNITS, "Runs that report once a week."),
     DeploymentFile(
-        "deploy/systemd/cpsched-tune.timer",
-        "systemd/cpsched-tune.timer",
-        "/etc/systemd/system/",
-        "Runs that report once a week.",
-    ),
-    DeploymentFile(
-        "deploy/systemd/cpsched-deadman",
         "cpsched-deadman",
         "/usr/local/sbin/",
         "The dead-man script: releases held jobs to Slurm when the heartbeat stops.",
         0o755,
+        origin="deploy/systemd/cpsched-deadman",
     ),
     DeploymentFile(
-        "deploy/slurm/job_submit.lua",
         "job_submit.lua",
         "/etc/slurm/job_submit.lua, on the host of slurmctld",
         "The submit plugin: new jobs arrive held and marked. For control mode only.",
+        origin="deploy/slurm/job_submit.lua",
     ),
     DeploymentFile(
-        "deploy/prometheus/scrape.example.yaml",
-        "prometheus/scrape.example.yaml",
-        "prometheus.yml, under scrape_configs",
-        "Scrape configuration for the bridge.",
+        "prometheus/scrape.example.yaml", "prometheus.yml, under scrape_configs", "Scrape configuration for the bridge."
+    ),
+    DeploymentFile("prometheus/alerts.yaml", "a file in rule_files of prometheus.yml", "Alert rules."),
+    DeploymentFile(
+        "prometheus/rules.yaml", "next to the alert rules", "Recording rules that alerts and dashboards share."
     ),
     DeploymentFile(
-        "deploy/prometheus/alerts.yaml",
-        "prometheus/alerts.yaml",
-        "a file in rule_files of prometheus.yml",
-        "Alert rules.",
-    ),
-    DeploymentFile(
-        "deploy/prometheus/rules.yaml",
-        "prometheus/rules.yaml",
-        "next to the alert rules",
-        "Recording rules that alerts and dashboards share.",
-    ),
-    DeploymentFile(
-        "deploy/prometheus/prometheus.yml",
         "prometheus/prometheus.yml",
         "/etc/prometheus/, if there is no Prometheus yet",
         "A complete Prometheus for the bridge's host.",
     ),
     DeploymentFile(
-        "deploy/prometheus/alertmanager.yml",
         "prometheus/alertmanager.yml",
         "/etc/prometheus/, if there is no Alertmanager yet",
         "One message per fault; add your own receivers.",
     ),
-    *(
-        DeploymentFile(
-            f"deploy/grafana/dashboards/{name}.json",
-            f"grafana/dashboards/{name}.json",
-            "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*",
-            purpose,
-        )
-        for name, purpose in (
-            ("cpsched-scheduling", "Dashboard: waits, slowdowns and starts of jobs."),
-            ("cpsched-decisions", "Dashboard: cost and failures of cycles."),
-            ("cpsched-predictions", "Dashboard: predictions and expected starts."),
-        )
+    DeploymentFile(
+        "grafana/dashboards/cpsched-scheduling.json", _IMPORT, "Dashboard: waits, slowdowns and starts of jobs."
+    ),
+    DeploymentFile("grafana/dashboards/cpsched-decisions.json", _IMPORT, "Dashboard: cost and failures of cycles."),
+    DeploymentFile(
+        "grafana/dashboards/cpsched-predictions.json", _IMPORT, "Dashboard: predictions and expected starts."
     ),
     DeploymentFile(
-        "deploy/grafana/provisioning/datasources/cpsched.yaml",
         "grafana/provisioning/datasources/cpsched.yaml",
         "/etc/grafana/provisioning/datasources/",
         "Grafana's Prometheus data source; CPSCHED_PROMETHEUS_URL is its address.",
     ),
     DeploymentFile(
-        "deploy/grafana/provisioning/dashboards/cpsched.yaml",
         "grafana/provisioning/dashboards/cpsched.yaml",
         "/etc/grafana/provisioning/dashboards/",
         "Grafana's folder of dashboards.",
     ),
     DeploymentFile(
-        "deploy/slurm/Dockerfile.bridge",
         "pyslurm.Dockerfile",
         "nowhere: an example",
         "How pyslurm was built for a Slurm release without a pyslurm release.",
+        origin="deploy/slurm/Dockerfile.bridge",
     ),
 )
 
@@ -219,7 +181,7 @@ def read_content(file: DeploymentFile) -> bytes:
     if not file.source.endswith(".md"):
         return content
     names = {Path(each.source).name: each.name for each in FILES if each.source.endswith(".md")}
-    return strip_clone_notes(content.decode(), names).encode()
+    return for_an_installation(content.decode(), names).encode()
 
 
 def _read(path: Path) -> bytes:
@@ -258,3 +220,24 @@ def _readme() -> str:
         "No file takes effect before you install it.\n\n"
         f"| file | its place | what it is |\n|---|---|---|\n{rows}\n"
     )
+
+
+_CLONE = re.compile(r"<!-- clone -->.*?<!-- end clone -->\n?", re.DOTALL)
+_NOTE = re.compile(r"^[ \t]*<!--.*?-->[ \t]*\n", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\[([^\]\n]*)\]\(([\w./-]+\.md)?(#[\w-]*)?\)")
+_GAP = re.compile(r"\n{3,}")
+
+
+def for_an_installation(text: str, names: Mapping[str, str]) -> str:
+    """Remove from a page its comments, and the text between `<!-- clone -->` and `<!-- end clone -->`.
+
+    A link to a page in `names` leads to that file; a link to another page becomes plain text.
+    """
+
+    def linked(found: re.Match[str]) -> str:
+        words, page, anchor = found[1], found[2], found[3] or ""
+        if page is None:
+            return found[0]
+        return f"[{words}]({names[page]}{anchor})" if page in names else words
+
+    return _GAP.sub("\n\n", _LINK.sub(linked, _NOTE.sub("", _CLONE.sub("", text))))

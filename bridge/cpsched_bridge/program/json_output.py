@@ -129,7 +129,7 @@ def explain_job(text: str, settings: Settings) -> Values:
         "aside": asdict(found.aside) if found.aside else None,
         "advised": None if found.advised is None else dict(zip(("points", "since_s"), found.advised, strict=True)),
         "ledger": None if entry is None else asdict(entry) | {"nodes": dict(entry.nodes), "ran_s": found.ran_s},
-        "events": [_event(event, lambda _: text) for event in found.events],
+        "events": [event_values(event, lambda _: text) for event in found.events],
         "unreadable": found.unreadable,
     }
 
@@ -191,7 +191,8 @@ def _nodes(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
-def _event(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
+def event_values(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
+    """Return an event with the name of its job."""
     return asdict(event) | {"label": None if event.job_id is None else name_of(event.job_id)}
 
 
@@ -205,7 +206,7 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
     """Return `cpsched events --json`."""
     with state_paths.open_journal(settings) as journal:
         found = journal.list_events(find_job_id(job, journal) if job else None, last, kind)
-        return [_event(event, journal.get_job_name) for event in found]
+        return [event_values(event, journal.get_job_name) for event in found]
 
 
 def collect_status(settings: Settings) -> Values:
@@ -240,8 +241,10 @@ def _of_journal(settings: Settings) -> Values:
         first, size = journal.first_round(), journal.size_bytes()
         asides = journal.list_unscheduled_jobs(BACKED_OFF)
         return {
-            "mode": next((_event(event, str) for event in journal.list_events(limit=1, kind="mode")), None),
-            "transport": next((_event(event, str) for event in journal.list_events(limit=1, kind="transport")), None),
+            "mode": next((event_values(event, str) for event in journal.list_events(limit=1, kind="mode")), None),
+            "transport": next(
+                (event_values(event, str) for event in journal.list_events(limit=1, kind="transport")), None
+            ),
             "last_round": next(
                 (asdict(line) | {"ago_s": time.time() - line.at_unix_s} for line in journal.list_rounds(1)), None
             ),
@@ -255,5 +258,5 @@ def _of_journal(settings: Settings) -> Values:
             },
             "put_off": {"jobs": len(asides), "users": len({aside.user for aside in asides})},
             "left": len(journal.list_unscheduled_jobs("unsupported")),
-            "events": [_event(event, journal.get_job_name) for event in journal.list_events(limit=8)],
+            "events": [event_values(event, journal.get_job_name) for event in journal.list_events(limit=8)],
         }

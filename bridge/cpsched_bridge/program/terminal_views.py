@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +15,13 @@ from cpsched.errors import abbreviate, escape_controls
 from cpsched.formatting import format_cluster_time, format_count, format_duration, format_milliseconds, format_unix_time
 from cpsched.model import Cluster, Placement
 from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
-from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import UNKNOWN_NODES, Check
-from cpsched_bridge.program.json_output import RecordedJobFacts, find_job_facts, find_job_id
+from cpsched_bridge.program import json_output
+from cpsched_bridge.program.json_output import RecordedJobFacts, Values, find_job_facts
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, RoundSummary, UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.journal_reader import RoundSummary, UnscheduledJob
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import heartbeat_age_s
 from cpsched_bridge.web.explain import explain, summarize_reason, view_from_round
@@ -184,7 +181,7 @@ def print_why(text: str, settings: Settings) -> None:
         *found.unreadable,
     ):
         out.print(line)
-    _print_events(out, found.events, lambda _: text)
+    _print_events(out, (json_output.event_values(event, lambda _: text) for event in found.events))
 
 
 def _explained(found: RecordedJobFacts) -> list[str]:
@@ -233,38 +230,58 @@ def _why_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
     ]
 
 
-def _print_events(out: Console, events: Sequence[JournalEvent], name_of: Callable[[int], str] = str) -> None:
+def _print_events(out: Console, events: Iterable[Values]) -> None:
     for event in events:
-        job = f" job {name_of(event.job_id)}" if event.job_id is not None else ""
-        out.print(f"{format_unix_time(event.at_unix_s)} round {event.round}{job} {event.kind}: {event.detail}")
+        job = f" job {event['label']}" if event["label"] is not None else ""
+        out.print(
+            f"{format_unix_time(event['at_unix_s'])} round {event['round']}{job} {event['kind']}: {event['detail']}"
+        )
 
 
 def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
     """`cpsched events`."""
-    out = make_console()
-    with state_paths.open_journal(settings) as journal:
-        found = journal.list_events(find_job_id(job, journal) if job else None, last, kind)
-        _print_events(out, found, journal.get_job_name)
-        if not found:
-            out.print("no such event")
+    out, found = make_console(), json_output.list_events(settings, last, job, kind)
+    _print_events(out, found)
+    if not found:
+        out.print("no such event")
 
 
 def print_status(settings: Settings) -> bool:
-    """Print `cpsched status` part by part, so that an unreadable file hides no other. Return whether all were read."""
-    out, good = make_console(), True
-    paused = state_paths.pause_file(settings).read_reason()
-    out.print(f"configured mode: {settings.mode}" + (f"; paused: {paused}" if paused else ""))
-    _print_mode(out, settings)
-    if told := state_paths.startup_file(settings).read_step():
-        out.print(f"no decision yet: {told[0]} (reported {format_duration(told[1])} ago)")
+    """Print `cpsched status`; an unreadable file hides no other. Return whether all were read."""
+    out, found = make_console(), json_output.collect_status(settings)
+    out.print(f"configured mode: {settings.mode}" + (f"; paused: {found['paused']}" if found["paused"] else ""))
+    for name in ("mode", "transport"):  # as the bridge last recorded them, which may differ from the settings
+        if told := found[name]:
+            out.print(f"{name} since {format_unix_time(told['at_unix_s'])} UTC: {told['detail']}")
+    if told := found["beginning"]:
+        out.print(f"no decision yet: {told['doing']} (reported {format_duration(told['ago_s'])} ago)")
     out.print(f"last good cycle: {_last_good_cycle(settings)}")
-    for part in (_print_last_round, _print_ledger, _print_latest):
-        try:
-            part(out, settings)
-        except BridgeError as error:
-            out.print(str(error))
-            good = False
-    return good
+    if last := found["last_round"]:
+        ago_s = last["ago_s"]
+        ago = (
+            f"{format_duration(ago_s)} ago"
+            if ago_s >= -_CLOCK_TOLERANCE_S
+            else f"{format_duration(-ago_s)} in the future: clock set back"
+        )
+        jobs = f"{last['queued']} queued, {last['running']} running"
+        out.print(f"last round: {last['number']}, {ago}, {last['mode']}; {jobs}")
+    if kept := found["journal"]:
+        size = f"{kept['bytes'] / 2**20:.0f} of {kept['max_mib']:.0f} MiB"
+        out.print(
+            f"journal: since round {kept['first_round']}, {format_unix_time(kept['first_at_unix_s'])} UTC, {size}"
+        )
+    if found["ledger"] is not None:
+        out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in found["ledger"].items()) or "empty"))
+        out.print(f"held by the bridge: {found['held']}")
+    if found["put_off"] is not None:
+        jobs, users = found["put_off"].values()
+        if jobs:
+            out.print(f"backing off: {format_count(jobs, 'job')} of {format_count(users, 'user')} (`cpsched events`)")
+        out.print(f"left to the cluster's scheduler: {found['left']} (`cpsched unmanaged`)")
+        _print_events(out, found["events"])
+    for line in found["unreadable"]:
+        out.print(line)
+    return not found["unreadable"]
 
 
 def _last_good_cycle(settings: Settings) -> str:
@@ -284,51 +301,6 @@ def format_last_good_cycle(age_s: float | None) -> str:
             "if it does not change within seconds, no cycle is good now"
         )
     return f"{format_duration(max(0.0, age_s))} ago"
-
-
-def _print_last_round(out: Console, settings: Settings) -> None:
-    with state_paths.open_journal(settings) as journal:
-        for last in journal.list_rounds(1):
-            ago_s = time.time() - last.at_unix_s
-            ago = (
-                f"{format_duration(ago_s)} ago"
-                if ago_s >= -_CLOCK_TOLERANCE_S
-                else f"{format_duration(-ago_s)} in the future: clock set back"
-            )
-            out.print(f"last round: {last.number}, {ago}, {last.mode}; {last.queued} queued, {last.running} running")
-        first = journal.first_round()
-        if first is not None:
-            size = f"{journal.size_bytes() / 2**20:.0f} of {settings.journal.max_mib:.0f} MiB"
-            out.print(f"journal: since round {first[0]}, {format_unix_time(first[1])} UTC, {size}")
-
-
-def _print_mode(out: Console, settings: Settings) -> None:
-    """Print the mode and the transport that the bridge last recorded, which may differ from the settings."""
-    with contextlib.suppress(BridgeError), state_paths.open_journal(settings) as journal:
-        for told in journal.list_events(limit=1, kind="mode"):
-            out.print(f"mode since {format_unix_time(told.at_unix_s)} UTC: {told.detail}")
-        for told in journal.list_events(limit=1, kind="transport"):
-            out.print(f"transport since {format_unix_time(told.at_unix_s)} UTC: {told.detail}")
-
-
-def _print_ledger(out: Console, settings: Settings) -> None:
-    with state_paths.open_ledger(settings, read_only=True) as ledger:
-        counts = {state: count for state, count in ledger.counts_by_state().items() if count}
-        out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "empty"))
-        out.print(f"held by the bridge: {sum(counts.get(state, 0) for state in KEPT)}")
-
-
-def _print_latest(out: Console, settings: Settings) -> None:
-    with state_paths.open_journal(settings) as journal:
-        put_off = journal.list_unscheduled_jobs(BACKED_OFF)
-        if put_off:
-            users = len({aside.user for aside in put_off})
-            out.print(
-                f"backing off: {format_count(len(put_off), 'job')} of {format_count(users, 'user')} (`cpsched events`)"
-            )
-        left = len(journal.list_unscheduled_jobs("unsupported"))
-        out.print(f"left to the cluster's scheduler: {left} (`cpsched unmanaged`)")
-        _print_events(out, journal.list_events(limit=8), journal.get_job_name)
 
 
 def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:

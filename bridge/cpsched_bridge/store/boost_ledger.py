@@ -94,7 +94,7 @@ class BoostLedger:
         except (sqlite3.Error, CorruptFileContent, UnicodeDecodeError) as error:
             if not is_corruption(error):
                 raise
-            self._close()
+            self.close()
             self._set_aside(error)
             self._write(self._by_id | entries)
         self._by_id |= entries
@@ -109,13 +109,9 @@ class BoostLedger:
         for id in old:
             del self._by_id[id]
 
-    def close(self) -> None:
-        """Close the file."""
-        self._close()
-
     def _write(self, entries: Mapping[int, BoostedJob]) -> None:
         if self._db is not None and was_replaced(self._path, self._file):
-            self._close()
+            self.close()
             entries = self._by_id | dict(entries)
         rows = [_row(id, each) for id, each in entries.items()]
         with self._opened() as db:
@@ -139,7 +135,8 @@ class BoostLedger:
         lost = "" if self._by_id else ": boosts on jobs now count as another actor's"
         self.mishaps.append(CycleEvent("advice_damaged", f"{self._path}: {error}; moved to {name}{lost}"))
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file."""
         db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):

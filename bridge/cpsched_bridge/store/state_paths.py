@@ -204,6 +204,17 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
             _give_to_owner(settings.state_dir)
 
 
+@contextmanager
+def requesting(settings: Settings, mend: str = "") -> Iterator[None]:
+    """Leave the bridge a request in its state directory. Raise `SettingsError`, with `mend`, if that is refused."""
+    require_used_state_dir(settings)
+    try:
+        with preserve_ownership(settings):
+            yield
+    except OSError as error:
+        raise _unusable(settings.state_dir, f"{error.strerror}{mend}") from error
+
+
 def _give_to_owner(folder: Path) -> None:
     owner = folder.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:

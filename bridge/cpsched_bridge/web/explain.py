@@ -20,7 +20,7 @@ from cpsched.formatting import (
 )
 from cpsched.model import reason_from
 from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
-from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalJobRecord, UnscheduledJob
+from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalJobRecord, UnscheduledJob, is_id
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import UNKNOWN
 from cpsched_bridge.web import page_schema
@@ -78,7 +78,7 @@ def explain(view: StatusPageView, asked: str) -> JobExplanation:
             return JobExplanation(bar.id, bar.label, "ended", [[ran]])
     unknown = "It is neither pending nor running, and has not ended within the past hour."
     unknown = explain_hidden_task(wanted, [job.label for job in view.queue]) or unknown
-    return JobExplanation(int(wanted) if _is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
+    return JobExplanation(int(wanted) if is_id(wanted) else -1, asked[:100], "unknown", [[unknown]])
 
 
 def view_from_round(
@@ -134,10 +134,6 @@ def summarize_reason(job: QueuedJobView, mode: str) -> str:
     starts = {"shadow": "would start now", "advise": "is first by the plan and fits now"}.get(mode, "starts now")
     on = "".join(map(str, _nodes(job.starts_on)))
     return f"{starts} on {on}" if on else starts
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:

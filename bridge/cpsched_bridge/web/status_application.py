@@ -111,7 +111,7 @@ class _PathsOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """None"""
+        """Answer a request."""
         asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
         answer = self._app if asked else PlainTextResponse("request a path of this host\n", 400, HEADERS)
         await answer(scope, receive, send)

@@ -24,7 +24,6 @@ from cpsched_sim.cli.simulator_app import app, echo_json, reporting
 from cpsched_sim.cli_shell import print_message, run_all_steps
 from cpsched_sim.watchdog import watched
 
-Figures = dict[str, dict[str, float]]
 """By horizon and name."""
 
 
@@ -115,6 +114,10 @@ def accuracy_start_times(
     from cpsched_sim.terminal_tables import INTERVALS, PROMISES, print_figures
 
     file = "intervals.csv" if intervals else "promises.csv"
+    told: Callable[..., Any] = of_intervals.replay_intervals if intervals else of_starts.first_forecasts
+    figures: Callable[[Any], Any] = (
+        of_intervals.coverage_by_horizon if intervals else of_starts.FirstStartForecasts.errors_by_horizon
+    )
     search, settings, found = options.search_settings(), options.settings(), []
     with watched(running.decide_timeout) as patient:
         chosen = comparison.make_combinations(parse_names("--dispatcher", dispatchers), [predictor], settings, search)
@@ -125,11 +128,9 @@ def accuracy_start_times(
             print_message("note", note)
         for setup, _ in chosen:
             policy = setup.build(workload.jobs)
-            told: Callable[..., Any] = of_intervals.replay_intervals if intervals else of_starts.first_forecasts
             found.append((setup.policy.dispatcher, told(workload, policy, patient.reset)))
-    figures: Callable[[Any], Figures] = of_intervals.coverage_as_json if intervals else of_starts.errors_as_json
     kind = of_intervals.IntervalCoverage if intervals else of_starts.StartTimeErrors
-    rows = {name: figures(each) for name, each in found}
+    rows = {name: {horizon: asdict(row) for horizon, row in figures(each).items()} for name, each in found}
     title = "80 % intervals" if intervals else "real start minus first forecast"
     title = f"{workload.name} on {workload.system}, {predictor}: {title}"
     labels, columns = ("dispatcher", "expected" if intervals else "promised"), INTERVALS if intervals else PROMISES

@@ -32,7 +32,7 @@ def code_identity() -> str:
 
     The project's version is excluded: an editable install and a wheel of the same sources may differ in it.
     """
-    releases = [f"{name} {_version(name)}" for name in LIBRARIES]
+    releases = [f"{name} {installed_version(name)}" for name in LIBRARIES]
     files = [sha256_of(path) for name in OWN for path in plugin_files(name)]
     return hashlib.sha256("\n".join([*releases, *files]).encode()).hexdigest()
 
@@ -73,7 +73,8 @@ def plugin_files(module: str) -> list[Path]:
     return sorted({*path.parent.glob("*.py"), *(each for package in beside for each in package)})
 
 
-def _version(name: str) -> str:
+def installed_version(name: str) -> str:
+    """Return the installed version of a library, or `none`."""
     try:
         return version(name)
     except PackageNotFoundError:

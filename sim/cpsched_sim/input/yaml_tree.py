@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cpsched_sim.errors import InputError, InvalidFile
 from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_INTEGER, MAX_YAML_VALUES
@@ -28,6 +28,12 @@ _MOST_BROKEN = 6
 _TYPED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
 _NESTING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
+
+
+class FileSection(BaseModel):
+    """A part of a file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
@@ -32,12 +32,11 @@ from cpsched.parsing.slurm_limits import AT_SUBMISSION, FIELDS, UNMODELLED, pars
 from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.multifactor import PriorityWeights
 from cpsched_sim.errors import InvalidPolicy
-from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import FileSection, YamlTree, parse_tree, read_tree
 from cpsched_sim.site.fair_share import FairShareTree
 from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_usage
 from cpsched_sim.traces.trace_job import TraceJob
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 MAX_ENTRIES = 100_000
 """Maximum number of accounts, users or QOS in one file."""
 SHORTEST_HALF_LIFE_DAYS = 0.001
@@ -48,8 +47,7 @@ Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares =
 LimitWords = Mapping[str, str | int]
 
 
-class _WithLimits(BaseModel):
-    model_config = _STRICT
+class _WithLimits(FileSection):
     limits: LimitWords = Field(default_factory=dict)
 
     @field_validator("limits")
@@ -107,19 +105,17 @@ class QosPolicySchema(_WithLimits):
     over_partition: bool = False
 
 
-class PartitionPolicySchema(BaseModel):
+class PartitionPolicySchema(FileSection):
     """A queue of the trace: its tier, its factor (PriorityJobFactor), and the QOS whose limits it has."""
 
-    model_config = _STRICT
     tier: Count = 0
     factor: Count = 1
     qos: str = ""
 
 
-class PriorityPolicySchema(BaseModel):
+class PriorityPolicySchema(FileSection):
     """Weights of the factors (Slurm: PriorityWeight*), and options of their calculation."""
 
-    model_config = _STRICT
     kind: Literal["multifactor", "basic"] = "multifactor"
     age: Count = 0
     fair_share: Count = 0
@@ -148,10 +144,9 @@ class PriorityPolicySchema(BaseModel):
         )  # fmt: skip
 
 
-class FairSharePolicySchema(BaseModel):
+class FairSharePolicySchema(FileSection):
     """How use is compared with shares."""
 
-    model_config = _STRICT
     algorithm: Literal["fair-tree", "classic", "depth-oblivious"] = "fair-tree"
     half_life_days: Annotated[float, Field(ge=0, le=36_500)] = 7.0
     dampening: Annotated[float, Field(gt=0, le=1000)] = 1.0
@@ -165,32 +160,29 @@ class FairSharePolicySchema(BaseModel):
         return days
 
 
-class UnlistedUsersSchema(BaseModel):
+class UnlistedUsersSchema(FileSection):
     """The accounts of users of the trace that no account lists.
 
     `others` is an account's name, or `spread`: each user, in order of their first jobs, goes to the account with the
     fewest users for its share. `qos` is the QOS of a job whose queue is not in `qos_by_queue`.
     """
 
-    model_config = _STRICT
     others: str = "spread"
     qos: str = ""
     qos_by_queue: Mapping[Name, str] = Field(default_factory=dict)
 
 
-class SlurmDumpsSchema(BaseModel):
+class SlurmDumpsSchema(FileSection):
     """Files beside the policy file with the output of Slurm's commands."""
 
-    model_config = _STRICT
     associations: str = ""
     qos: str = ""
     shares: str = ""
 
 
-class SitePolicyFile(BaseModel):
+class SitePolicyFile(FileSection):
     """The content of a policy file."""
 
-    model_config = _STRICT
     accounts: Annotated[Mapping[Name, AccountPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
     qos: Annotated[Mapping[Name, QosPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
     partitions: Mapping[Name, PartitionPolicySchema] = Field(default_factory=dict)

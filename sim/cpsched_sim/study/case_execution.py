@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from cpsched.errors import CpschedError
 from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
+from cpsched_sim.experiments.result_keys import installed_version
 from cpsched_sim.file_io import sha256_of
 from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
@@ -215,14 +215,7 @@ def _machine() -> dict[str, Any]:
     """Describe the machine and the versions that produced a result."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "versions": {"python": platform.python_version(), **{name: installed_version(name) for name in LIBRARIES}},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "load": round(os.getloadavg()[0], 1),
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "none"

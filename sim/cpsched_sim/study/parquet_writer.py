@@ -9,38 +9,20 @@ from typing import Any
 from cpsched_sim.errors import InputError
 
 
-def is_pyarrow_installed() -> bool:
-    """Return whether pyarrow is installed."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return rows as a Parquet file: a column for each name, null where a row has none. Raise `InputError`."""
-    pyarrow, parquet = _pyarrow()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = pyarrow.table({name: pyarrow.array([row.get(name) for row in rows]) for name in names})
-    file = io.BytesIO()
-    parquet.write_table(table, file, compression="zstd")
-    return file.getvalue()
+    names = dict.fromkeys(name for row in rows for name in row)
+    return columns_to_parquet({name: [row.get(name) for row in rows] for name in names})
 
 
 def columns_to_parquet(columns: Mapping[str, Any]) -> bytes:
     """Return columns as a Parquet file. Raise `InputError`."""
-    pyarrow, parquet = _pyarrow()
-    file = io.BytesIO()
-    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
-    parquet.write_table(table, file, compression="zstd")
-    return file.getvalue()
-
-
-def _pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise InputError("Parquet needs pyarrow: pip install 'cpsched[study]'") from error
-    return pyarrow, parquet
+    file = io.BytesIO()
+    table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()

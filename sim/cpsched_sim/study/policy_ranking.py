@@ -38,11 +38,6 @@ class GeometricMeanRatio:
     of: str
     """The kind of unit: workloads or seeds."""
 
-    @property
-    def is_significant(self) -> bool:
-        """Return whether the interval excludes 1."""
-        return self.low is not None and self.high is not None and not self.low <= 1.0 <= self.high
-
 
 @dataclass(frozen=True, slots=True)
 class RankedPolicy:

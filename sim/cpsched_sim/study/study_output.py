@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -24,7 +25,7 @@ def write_all(results: StudyResults) -> list[str]:
     """Write all outputs; return a sentence for each one that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
     write_atomically(folder / LINES, lines_of(results).encode())
-    if parquet_writer.is_pyarrow_installed():
+    if find_spec("pyarrow"):
         write_atomically(folder / TABLE, parquet_writer.rows_to_parquet(results.rows()))
         if results.campaign.words.jobs:
             write_atomically(folder / SCHEDULES, _schedules(results))

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from cpsched_sim.input.yaml_tree import FileSection
 from cpsched_sim.workloads.lublin import LEAST_MACHINE, MOST_MACHINE
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
-Load = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+Load = Annotated[float, Field(gt=0, le=100)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 WHOLE, NONE = "whole", "none"
 
@@ -82,10 +82,9 @@ Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "
 """The axes of tables; `policy` is dispatcher and predictor together."""
 
 
-class StudyTraceSchema(BaseModel):
+class StudyTraceSchema(FileSection):
     """A trace: a file, or a generator with its parameters."""
 
-    model_config = STRICT
     file: Text | None = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     system: Text | None = None
@@ -97,7 +96,7 @@ class StudyTraceSchema(BaseModel):
     recipe: Text | None = None
     """How to get the file, in one line; shown if it is missing."""
     generate: Literal["eurora", "lublin"] | None = None
-    days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    days: Annotated[float, Field(gt=0)] | None = None
     processors: Annotated[int, Field(ge=LEAST_MACHINE, le=MOST_MACHINE)] | None = None
     load: Load = 1.0
 
@@ -118,19 +117,17 @@ class StudyTraceSchema(BaseModel):
         return self
 
 
-class TraceWindowSchema(BaseModel):
+class TraceWindowSchema(FileSection):
     """`count` consecutive parts of a trace of `days` days each, starting at `from_day`."""
 
-    model_config = STRICT
-    days: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    from_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    days: Annotated[float, Field(gt=0)]
+    from_day: Annotated[float, Field(ge=0)] = 0.0
     count: Annotated[int, Field(gt=0, le=1000)] = 1
 
 
-class SequenceSchema(BaseModel):
+class SequenceSchema(FileSection):
     """Sequences of `jobs` jobs, one from each index in `first` on; the first job of a trace has index 0."""
 
-    model_config = STRICT
     jobs: Annotated[int, Field(gt=0)]
     first: Annotated[Sequence[Annotated[int, Field(ge=0)]], LISTED]
 
@@ -149,10 +146,9 @@ Window = Annotated[
 ]
 
 
-class CaseGridSchema(BaseModel):
+class CaseGridSchema(FileSection):
     """All combinations of these lists."""
 
-    model_config = STRICT
     traces: Annotated[Sequence[Text], LISTED]
     systems: Annotated[Sequence[Text | None], LISTED] = (None,)
     loads: Annotated[Sequence[Load], LISTED] = (1.0,)
@@ -163,10 +159,9 @@ class CaseGridSchema(BaseModel):
     seeds: Annotated[Sequence[Seed], LISTED] = (0,)
 
 
-class NamedCaseSchema(BaseModel):
+class NamedCaseSchema(FileSection):
     """One named case."""
 
-    model_config = STRICT
     name: Text
     trace: Text
     system: Text | None = None
@@ -178,10 +173,9 @@ class NamedCaseSchema(BaseModel):
     seed: Seed = 0
 
 
-class CaseExclusionSchema(BaseModel):
+class CaseExclusionSchema(FileSection):
     """Leave out the cases that match all axes given here."""
 
-    model_config = STRICT
     because: Text
     trace: Text | None = None
     system: Text | None = None
@@ -203,48 +197,43 @@ class CaseExclusionSchema(BaseModel):
         return self
 
 
-class CaseLimitSchema(BaseModel):
+class CaseLimitSchema(FileSection):
     """The limits of a case."""
 
-    model_config = STRICT
-    minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    minutes: Annotated[float, Field(gt=0)] | None = None
     memory_mib: Annotated[int, Field(ge=256)] | None = None
 
 
-class ReportTableSchema(BaseModel):
+class ReportTableSchema(FileSection):
     """A table: the mean of a figure over the cases of each cell."""
 
-    model_config = STRICT
     title: Text
     metric: Text
     rows: Axis = "policy"
     columns: Axis = "trace"
 
 
-class ReportPlotSchema(BaseModel):
+class ReportPlotSchema(FileSection):
     """A plot: the mean of a figure along a numeric axis, one line for each value of another axis."""
 
-    model_config = STRICT
     title: Text
     metric: Text
     across: Literal["load", "seed", "window"] = "load"
     lines: Axis = "policy"
 
 
-class StudyReportSchema(BaseModel):
+class StudyReportSchema(FileSection):
     """The parts of the report besides the ranking."""
 
-    model_config = STRICT
     baseline: Text | None = None
     metrics: Annotated[Sequence[Text], LISTED] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
     tables: Sequence[ReportTableSchema] = ()
     plots: Sequence[ReportPlotSchema] = ()
 
 
-class StudyFileSchema(BaseModel):
+class StudyFileSchema(FileSection):
     """A study file."""
 
-    model_config = STRICT
     title: Text
     traces: Annotated[Mapping[Text, StudyTraceSchema], Field(min_length=1)]
     dispatchers: Mapping[Text, Text] = Field(default_factory=dict)

@@ -32,34 +32,31 @@ from math import gcd
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from cpsched import feasibility
 from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, PowerCap, Request
 from cpsched_sim.errors import InputError, InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
-from cpsched_sim.input.yaml_tree import YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import FileSection, YamlTree, parse_tree, read_tree
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, ResourceRequest, UnitsRequest
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
 Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class NodeTypeSchema(BaseModel):
+class NodeTypeSchema(FileSection):
     """Equal nodes: `each` has the amounts of one node; missing resources are 0."""
 
-    model_config = _STRICT
     count: Annotated[int, Field(gt=0, le=MAX_NODES)]
     each: Mapping[str, Amount]
     prefix: Annotated[str, Field(max_length=200)] = ""
 
 
-class ProcessorUnitRule(BaseModel):
+class ProcessorUnitRule(FileSection):
     """The conversion of C processors to units."""
 
-    model_config = _STRICT
     rule: Literal["pool", "cores", "gcd", "nodes"]
     cores_per_node: Annotated[int, Field(gt=0, le=MAX_UNITS)] | None = None
     distinct: bool = False
@@ -83,18 +80,16 @@ class ProcessorUnitRule(BaseModel):
         return processors // each, each
 
 
-class PowerCapSchema(BaseModel):
+class PowerCapSchema(FileSection):
     """The power cap of all running jobs together, and a job's assumed power per requested amount."""
 
-    model_config = _STRICT
     cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
     watts: Annotated[Mapping[str, Amount], Field(min_length=1)]
 
 
-class SystemFile(BaseModel):
+class SystemFile(FileSection):
     """The content of a system file."""
 
-    model_config = _STRICT
     name: Name
     summary: str = ""
     resources: Annotated[Sequence[Name], Field(min_length=1, max_length=MAX_RESOURCES)]

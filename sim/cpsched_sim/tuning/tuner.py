@@ -98,8 +98,6 @@ class TuningResult:
     windows: tuple[int, int]
     """Number of choosing and of judging windows."""
     jobs: tuple[int, int]
-    each_choosing: tuple[float, ...] = ()
-    """The score of each choosing window, of the chosen setting relative to the present one."""
 
     @property
     def gain(self) -> RatioEstimate | None:
@@ -184,7 +182,6 @@ class _Search:
             metric_values(self._tallies(BASELINE, judging)),
             (len(choosing), len(judging)),
             (sum(window.judged for window in choosing), sum(window.judged for window in judging)),
-            self._each(best.spec, choosing) if best is not None else (),
         )
 
     def _each(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:

@@ -121,7 +121,7 @@ def insufficient_data(facts: WindowInvariants) -> str:
     """Return why a window is too small for a verdict, or ""."""
     window = facts.window
     days = (window.to_s - window.from_s) / 86_400
-    users = len({item.job.user for item, judged in zip(window.jobs, window.is_judged.tolist(), strict=True) if judged})
+    users = len({item.job.user for item in window.judged_jobs()})
     if days >= LEAST_DAYS and users >= LEAST_USERS:
         return ""
     return (

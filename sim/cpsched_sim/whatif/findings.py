@@ -19,7 +19,7 @@ from cpsched_sim.whatif.job_classes import groupings, users_of
 from cpsched_sim.whatif.replay_tasks import WhatIfReplayTask, WindowReplayRunner, tasks_of
 from cpsched_sim.whatif.share_usage import usage_against_shares
 from cpsched_sim.whatif.stranded_capacity import CAUSES, GPUS, PROCESSORS
-from cpsched_sim.whatif.twin_fidelity import TwinFidelityGrade, measure_fidelity
+from cpsched_sim.whatif.twin_fidelity import HOPELESS, measure_fidelity
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_window import ROLES, WhatIfWindow
 from cpsched_sim.whatif.window_metrics import (
@@ -72,8 +72,8 @@ def compute_findings(
     found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
     found["shares"] = {"real": usage_against_shares(facts, really), "twin": usage_against_shares(facts, twin[OPEN][0])}
     found["stranded"] = _stranded(facts, twins[0])
-    verdict = TwinFidelityGrade(**found["fidelity"]["verdict"])
-    found["cases"], found["stopped"] = [], verdict.is_hopeless and not plan.anyway
+    found["cases"] = []
+    found["stopped"] = found["fidelity"]["verdict"]["grade"] == HOPELESS and not plan.anyway
     if plan.cases and not found["stopped"]:
         tasks = tasks_of(plan.cases, plan.seeds, plan.sessions)
         made = _run(replays, tasks, resume, progress)
@@ -101,7 +101,7 @@ def _by_mode(
 ) -> dict[str, list[WindowSchedule]]:
     found: dict[str, list[WindowSchedule]] = {}
     for task, each in zip(tasks, replayed, strict=True):
-        found.setdefault(task.mode, []).append(WindowSchedule.of(each))
+        found.setdefault(task.mode, []).append(WindowSchedule(each.arrival_s, each.start_s, each.end_s))
     return found
 
 
@@ -152,7 +152,7 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
             "from": window.to_local_time(window.from_s).isoformat(), "to": window.to_local_time(window.to_s).isoformat(),  # noqa: E501
             "zone": window.zone or "UTC, or as the file has them",
             "jobs": {name: roles[at] for at, name in enumerate(ROLES)},
-            "users": len({i.job.user for i, judged in zip(window.jobs, window.is_judged.tolist(), strict=True) if judged}),  # noqa: E501
+            "users": len({item.job.user for item in window.judged_jobs()}),
         },
         "left_out": dict(window.left_out),
         "notes": [*window.notes, *filter(None, (case.hint(window) for case in plan.cases))], "twin": plan.twin.name,

@@ -39,7 +39,7 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassificat
 
     `processors` is the amount of the first resource of each judged job.
     """
-    items = [item for item, judged in zip(window.jobs, window.is_judged.tolist(), strict=True) if judged]
+    items = window.judged_jobs()
     machine = processors_of(window)
     kinds: list[tuple[str, Iterable[str], bool]] = [
         ("partition", (item.job.queue for item in items), True),
@@ -55,8 +55,7 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassificat
 
 def users_of(window: WhatIfWindow) -> JobClassification:
     """Return the judged jobs by user."""
-    judged = window.is_judged.tolist()
-    return _grouped("user", (item.job.user for item, is_in in zip(window.jobs, judged, strict=True) if is_in), 10**6)
+    return _grouped("user", (item.job.user for item in window.judged_jobs()), 10**6)
 
 
 def processors_of(window: WhatIfWindow) -> int:

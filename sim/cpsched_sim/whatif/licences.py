@@ -14,6 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -123,11 +124,14 @@ def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
         yield f"licences not replayed, since their totals are unknown (set {OPTION}): {_some(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
         yield f"licences that no job requests, as far as AccountingStorageTRES tracks them: {_some(unasked)}"
-    most = _most_at_once(held)
+    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for begin_s, end_s, licences in held:
+        for name, amount in licences:
+            changes[name.lower()] += [(begin_s, amount), (end_s, -amount)]
     for name, total in known.items():
-        if most.get(name, 0) > total:
+        if (most := most_at_once(changes[name])) > total:
             yield (
-                f"licence {quote_value(name)}: {most[name]:,} were in use at once, more than the {total:,} of the "
+                f"licence {quote_value(name)}: {most:,} were in use at once, more than the {total:,} of the "
                 f"replay: set the real total with {OPTION}"
             )
 
@@ -137,15 +141,9 @@ def _some(words: Iterable[str]) -> str:
     return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED:,} more" * (len(every) > MOST_NAMED))
 
 
-def _most_at_once(held: Iterable[tuple[int, int, Amounts]]) -> dict[str, int]:
-    """Return the maximum in use in any second, by name; a job holds nothing in the second of its end."""
-    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for begin_s, end_s, licences in held:
-        for name, amount in licences:
-            changes[name.lower()] += [(begin_s, amount), (end_s, -amount)]
-    return {
-        name: int(np.cumsum([change for _, change in sorted(each)]).max(initial=0)) for name, each in changes.items()
-    }
+def most_at_once(changes: Iterable[tuple[int, int]]) -> int:
+    """Return the maximum in use, from changes as (second, amount); nothing is held in the second of an end."""
+    return max(accumulate((change for _, change in sorted(changes)), initial=0))
 
 
 # ------------------------------------------------------------------------------------------ in a replay

@@ -12,6 +12,7 @@ from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctUnfinishedJobReader, UnfinishedJobRecord
+from cpsched_sim.whatif.licences import most_at_once
 
 HOUR_S, DAY_S = 3_600, 86_400
 LONGEST_WAIT_S = 30 * DAY_S
@@ -55,7 +56,7 @@ def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str
         for node in nodes.intersection(expand_if_valid(other.nodes)):
             held = _of_a_node(other, name)
             changes[node] += [(begin_s, held), (end_s, -held)]
-    return any(_most_at_once(each) + own > most for each in changes.values())
+    return any(most_at_once(each) + own > most for each in changes.values())
 
 
 def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
@@ -63,11 +64,3 @@ def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
     if not isinstance(job.ask, UnitsRequest):
         return 0
     return dict(job.ask.each).get(name, 0) * job.ask.units // max(1, len(expand_if_valid(job.nodes)))
-
-
-def _most_at_once(changes: Sequence[tuple[int, int]]) -> int:
-    held = most = 0
-    for _, change in sorted(changes):  # at equal times, ends come before starts
-        held += change
-        most = max(most, held)
-    return most

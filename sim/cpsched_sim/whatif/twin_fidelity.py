@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,19 +30,6 @@ USE_OFF = 0.2
 """The maximum mean hourly error of the machine's use; beyond it, the twin is hopeless."""
 
 
-@dataclass(frozen=True, slots=True)
-class TwinFidelityGrade:
-    """A grade and its reason, as a sentence."""
-
-    grade: str
-    why: str
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Return whether the twin is useless as a baseline."""
-        return self.grade == HOPELESS
-
-
 def measure_fidelity(
     facts: WindowInvariants, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
@@ -59,9 +45,9 @@ def measure_fidelity(
     classes = [row for grouping in groupings for row in _rows(facts, grouping, really_s, twins_s, off_s)]
     sizes = [row for row in classes if row["kind"] == "size"]
     by_size_s = sum(row["jobs"] * abs(row["difference_s"]) for row in sizes) / max(1, len(really_s))
-    verdict = grade_twin(float(really_s.mean()), float(twins_s.mean()), use_off, by_size_s)
+    grade, why = grade_twin(float(really_s.mean()), float(twins_s.mean()), use_off, by_size_s)
     return {
-        "verdict": {"grade": verdict.grade, "why": verdict.why},
+        "verdict": {"grade": grade, "why": why},
         "jobs": int(counted.sum()),
         "real_mean_wait_s": float(really_s.mean()),
         "twin_mean_wait_s": float(twins_s.mean()),
@@ -81,23 +67,21 @@ def measure_fidelity(
     }  # fmt: skip
 
 
-def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> TwinFidelityGrade:
-    """Grade a twin whose mean wait is `twin_s` where the real one was `real_s`.
+def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> tuple[str, str]:
+    """Return the grade, and its reason, of a twin whose mean wait is `twin_s` where the real one was `real_s`.
 
     `by_size_s` is the error of the mean wait by size class, averaged over all jobs: a twin that favours wide jobs at
     the others' expense may be right on average.
     """
     said = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
     if use_off > USE_OFF:
-        return TwinFidelityGrade(HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it")
+        return HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it"
     off_s = max(abs(twin_s - real_s), by_size_s)
     if off_s <= SMALL_S:
-        return TwinFidelityGrade("good", f"{said}: less than a minute apart")
+        return "good", f"{said}: less than a minute apart"
     part = off_s / max(1e-9, min(real_s, twin_s))
     grade = next((name for most, name in GRADES if part <= most), HOPELESS)
-    return TwinFidelityGrade(
-        grade, f"{said}; by size of job it is {format_duration(off_s)} off, {part:.0%} of the shorter of the two"
-    )
+    return grade, f"{said}; by size of job it is {format_duration(off_s)} off, {part:.0%} of the shorter of the two"
 
 
 def _rows(

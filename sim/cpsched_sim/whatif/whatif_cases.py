@@ -18,6 +18,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from math import ceil
 from pathlib import Path
 
@@ -79,7 +80,7 @@ class WhatIfCase:
     mode: str = ""
 
     @classmethod
-    def parse(cls, text: str, twin: str = TWIN) -> WhatIfCase:
+    def parse(cls, text: str) -> WhatIfCase:
         """Parse a case. Raise `InvalidValue` or `UnknownName` before any replay."""
         try:
             words = shlex.split(text)
@@ -100,7 +101,7 @@ class WhatIfCase:
         named = bool(rest) and "=" not in rest[0]
         spelled = " ".join(shlex.quote(word) for word in rest)
         try:
-            spec = PolicySpec.parse(spelled if named else f"{twin} {spelled}", SIMULATION_REGISTRIES)
+            spec = PolicySpec.parse(spelled if named else f"{TWIN} {spelled}", SIMULATION_REGISTRIES)
         except UnknownName as error:
             _check_spelling(error)
             raise
@@ -143,7 +144,7 @@ class WhatIfCase:
             return ""
         kind = _kind_like(file, self.changes.get("like", ""))
         shut = {name for name, kinds in file.partitions.items() if kind not in kinds}
-        asks = [ask for ask, judged in zip(window.asks, window.is_judged.tolist(), strict=True) if judged]
+        asks = list(compress(window.asks, window.is_judged.tolist()))
         apart = Counter(ask.partition for ask in asks if ask.partition in shut)
         if 2 * apart.total() <= len(asks):
             return ""
@@ -257,7 +258,7 @@ def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
 
 
 def cases_of(
-    texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None, twin: str = TWIN
+    texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None
 ) -> list[WhatIfCase]:
     """Return the cases of a command line: every `--with`; all of `--set`; each other change alone, with the twin."""
     spelled = list(texts)
@@ -270,7 +271,7 @@ def cases_of(
         if first in changes:
             more = f" {second}={shlex.quote(changes[second])}" if second in changes else ""
             spelled.append(f"{first}={shlex.quote(changes[first])}{more}")
-    return [WhatIfCase.parse(text, twin) for text in dict.fromkeys(spelled)]
+    return [WhatIfCase.parse(text) for text in dict.fromkeys(spelled)]
 
 
 def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:

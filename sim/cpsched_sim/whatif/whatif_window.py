@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import compress
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -110,6 +111,10 @@ class WhatIfWindow:
         """Return which jobs are judged."""
         found: npt.NDArray[np.bool_] = self.role == JUDGED
         return found
+
+    def judged_jobs(self) -> list[TraceJob]:
+        """Return the judged jobs, in order of arrival."""
+        return list(compress(self.jobs, self.is_judged.tolist()))
 
     def to_local_time(self, at_s: int) -> datetime:
         """Return a second of the window in the site's time zone."""

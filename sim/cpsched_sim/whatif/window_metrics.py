@@ -14,19 +14,17 @@ from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.job_classes import WIDE_PART
 from cpsched_sim.whatif.whatif_window import HOUR_S, OUTAGE, WhatIfWindow
-from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 LONG_WAIT_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class WindowMetric:
-    """A named figure. With `lower_is_better`, a smaller value is a gain."""
+    """A named figure. With `less_is_better`, a smaller value is a gain."""
 
     name: str
     unit: str
     less_is_better: bool = True
-    is_part: bool = False
 
 
 WINDOW_METRICS = (
@@ -51,11 +49,6 @@ class WindowSchedule:
     arrival_s: IntArray
     start_s: IntArray
     end_s: IntArray
-
-    @classmethod
-    def of(cls, replayed: WindowReplayResult) -> WindowSchedule:
-        """Return the schedule of a replay."""
-        return cls(replayed.arrival_s, replayed.start_s, replayed.end_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.feasibility import free_units_by_node, is_feasible, units_on_empty_cluster, verify, why_infeasible
+from cpsched.feasibility import free_units_by_node, units_on_empty_cluster, verify, why_infeasible
 from cpsched.model import Cluster, Decision, Effort, PowerCap, Request, Starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
+from tests.compiled_fit import is_feasible
 
 
 def decision(placements):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from typing_extensions import override
@@ -51,34 +50,6 @@ from cpsched_bridge.telemetry.reason_kinds import format_reason
 UNKNOWN_JOB = "PBS does not know this job"
 
 
-class PbsStateQueries(Protocol):
-    """Read PBS; implemented by `transport.pbs_reader.PbsStateReader`."""
-
-    def read(self) -> PbsRecords:
-        """Return a complete reading."""
-        ...
-
-    def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
-        """Return jobs and queues."""
-        ...
-
-    def read_queues(self) -> dict[str, Record]:
-        """Return queues."""
-        ...
-
-    def read_server(self) -> Record:
-        """Return the server."""
-        ...
-
-    def read_schedulers(self) -> dict[str, Record]:
-        """Return PBS's schedulers."""
-        ...
-
-    def read_history(self, within_s: float) -> dict[str, Record]:
-        """Return jobs from PBS's history."""
-        ...
-
-
 class PbsBackend(Backend, SupportsBoost, QueueGate):
     """Observe and control one PBS server; `queues` are the managed queues."""
 
@@ -95,11 +66,11 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         left_queue: str = "",
         starting_s: float = 20.0,
         history_deadline_s: float = 60.0,
-        reader: PbsStateQueries | None = None,
+        reader: PbsStateReader | None = None,
         tells: PbsCommands | None = None,
     ) -> None:
         self._programs = programs
-        self._reader: PbsStateQueries = reader or PbsStateReader(programs)
+        self._reader = reader or PbsStateReader(programs)
         self._tells = tells or PbsCommands(programs)
         self._queues = tuple(queues)
         self._left = UnmanagedQueue(self._reader, self._tells, left_queue)

@@ -15,13 +15,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from cpsched_bridge.adapters.pbs.pbs_records import Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS, FormulaNotComputable, JobSortFormula
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import find_sort_formula, get_boost, may_have_points, rank_jobs
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
@@ -31,27 +31,11 @@ MAX_BATCH = 50
 NO_FORMULA = JobSortFormula.parse("0")
 
 
-class PbsPriorityQueries(Protocol):
-    """Read the queue order; implemented by `transport.pbs_reader.PbsStateReader`."""
-
-    def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
-        """Return jobs and queues."""
-        ...
-
-    def read_server(self) -> Record:
-        """Return the server."""
-        ...
-
-    def read_schedulers(self) -> dict[str, Record]:
-        """Return PBS's schedulers."""
-        ...
-
-
 @dataclass(slots=True)
 class PbsBoosts:
     """Read and write the points of jobs; `advise` takes at most `telling_s`."""
 
-    reader: PbsPriorityQueries
+    reader: PbsStateReader
     tells: PbsCommands
     queues: tuple[str, ...]
     telling_s: float

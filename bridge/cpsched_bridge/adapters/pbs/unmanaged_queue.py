@@ -17,36 +17,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 from cpsched_bridge.adapters.pbs.pbs_records import Record, get_text
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, why_unreadable
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError
 
 LOOK_AGAIN_S = 0.05
 
 
-class PbsQueueQueries(Protocol):
-    """Read queues and schedulers; implemented by `transport.pbs_reader.PbsStateReader`."""
-
-    def read_queues(self) -> dict[str, Record]:
-        """Return queues."""
-        ...
-
-    def read_server(self) -> Record:
-        """Return the server."""
-        ...
-
-    def read_schedulers(self) -> dict[str, Record]:
-        """Return PBS's schedulers."""
-        ...
-
-
 class UnmanagedQueue:
     """Open and close the queue `name`; an empty name means no queue."""
 
-    def __init__(self, reader: PbsQueueQueries, tells: PbsCommands, name: str) -> None:
+    def __init__(self, reader: PbsStateReader, tells: PbsCommands, name: str) -> None:
         self.name = name
         self._reader = reader
         self._tells = tells

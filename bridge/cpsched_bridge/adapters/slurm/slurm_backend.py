@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import structlog
 from typing_extensions import override
@@ -33,7 +34,7 @@ from cpsched_bridge.adapters.slurm.translation.start_layouts import (
 from cpsched_bridge.adapters.slurm.translation.start_pins import BY_ITSELF, StartPinSettings
 from cpsched_bridge.adapters.slurm.translation.task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
-from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
@@ -208,7 +209,7 @@ class SlurmBackend(Backend, SupportsBoost):
                 own, raised = nices[number]
                 sent[-1]["nice"] = raised
                 self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
-        return self._send(self._transport.start, sent)
+        return self._send("start", sent)
 
     def _nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
         """Return its own and its raised nice value by job, for jobs below unmanaged ones."""
@@ -230,18 +231,18 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._without_pins(self._transport.hold, job_ids)
+        return self._without_pins("hold", job_ids)
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Release; without an observation, every node list of these jobs counts as a pin."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
-        return self._without_pins(self._transport.release, job_ids)
+        return self._without_pins("release", job_ids)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._without_pins(self._transport.unpin, job_ids)
+        return self._without_pins("unpin", job_ids)
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
@@ -340,9 +341,9 @@ class SlurmBackend(Backend, SupportsBoost):
         picture = self._policy.picture if self._policy is not None else None
         return None if picture is None else picture.site.accounts.parent_by_account
 
-    def _without_pins(self, command: Command, job_ids: Sequence[int]) -> list[Outcome]:
+    def _without_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
         """Send a command that clears the bridge's pins."""
-        outcomes = self._send(command, [{"job": job_id, "clear": self._clear(job_id)} for job_id in job_ids])
+        outcomes = self._send(kind, [{"job": job_id, "clear": self._clear(job_id)} for job_id in job_ids])
         for outcome in outcomes:
             if outcome.result == "done":
                 self._restores.pop(outcome.job_id, None)
@@ -354,7 +355,7 @@ class SlurmBackend(Backend, SupportsBoost):
             return ""
         return f"{CLEAR} {self._restores[job_id]}".rstrip()
 
-    def _send(self, command: Command, orders: Sequence[Record]) -> list[Outcome]:
+    def _send(self, kind: OrderKind, orders: Sequence[Record]) -> list[Outcome]:
         """Send orders part by part.
 
         Raise if the first part fails. Later failures become outcomes.
@@ -363,7 +364,7 @@ class SlurmBackend(Backend, SupportsBoost):
         for at in range(0, len(orders), BATCH):
             part = orders[at : at + BATCH]
             try:
-                outcomes += _searched(command, part)
+                outcomes += _searched(partial(self._transport.send, kind), part)
             except BackendError as error:
                 if not outcomes:
                     raise

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched_bridge.web.allowed_hosts import is_allowed_host
+from cpsched_bridge.web.access_control import is_allowed_host
 
 OURS = ["localhost", "LocalHost:9764", "127.0.0.1", "10.1.2.3:80", "[::1]", "[2001:DB8::7]:65535", "[::ffff:10.0.0.1]",
         "head1.example", "HEAD1.Example:443"]  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched_sim.document import render_markdown
 from cpsched_sim.document import render_page as page_of
-from cpsched_sim.study import parquet_writer
+from cpsched_sim.study import study_output
 from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_runner import run_cases
 from cpsched_sim.study.result_store import StoredCaseResult, StudyResultStore
@@ -144,7 +144,7 @@ def test_a_line_for_each_case_in_the_study_s_order_with_the_labels_of_today(tmp_
 
 def test_without_pyarrow_there_are_lines_and_a_note(tmp_path, monkeypatch):
     written(tmp_path)
-    monkeypatch.setattr(parquet_writer, "is_pyarrow_installed", lambda: False)
+    monkeypatch.setattr(study_output, "find_spec", lambda name: None)
     (note,) = write_all(run_cases(campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out"), Here()))
     assert "needs pyarrow" in note
     kept = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}

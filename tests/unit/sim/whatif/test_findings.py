@@ -204,7 +204,7 @@ def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypa
      (30, 91, 0, "hopeless"), (600, 600, 0.2, "good"), (600, 600, 0.21, "hopeless")],
 )  # fmt: skip
 def test_the_twins_grade(really_s, twin_s, use_off, grade):
-    assert grade_twin(really_s, twin_s, use_off).grade == grade
+    assert grade_twin(really_s, twin_s, use_off)[0] == grade
 
 
 def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
@@ -228,8 +228,8 @@ def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
 
 
 def test_a_twin_that_is_right_on_average_alone_is_not_good():
-    assert grade_twin(6000, 6000, 0.0, by_size_s=2000).grade == "fair"
-    assert grade_twin(6000, 6000, 0.0, by_size_s=50).grade == "good"
+    assert grade_twin(6000, 6000, 0.0, by_size_s=2000)[0] == "fair"
+    assert grade_twin(6000, 6000, 0.0, by_size_s=50)[0] == "good"
 
 
 # ------------------------------------------------------------------------------------------ cases

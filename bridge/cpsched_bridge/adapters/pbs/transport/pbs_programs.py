@@ -32,12 +32,8 @@ _REFUSED = re.compile(r"unauthorized|permission denied|access .*denied|illegal o
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
     """Return the error of an exit status and complaint; None on success."""
-    if status == 0:
-        return None
-    words = f"{command}: {format_complaint(complaint, status)}"
-    if _UNREACHED.search(complaint):
-        return BackendUnavailable(words)
-    return CommandRefused(words) if _REFUSED.search(complaint) else BackendUnavailable(words)
+    error = _told(command, status, complaint)
+    return error if error is None or _REFUSED.search(complaint) else BackendUnavailable(str(error))
 
 
 class PbsPrograms:

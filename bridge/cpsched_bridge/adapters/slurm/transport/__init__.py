@@ -12,7 +12,7 @@ Another transport is a package beside them that implements `SlurmTransport`. It 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.ports import OutcomeCode, Result
@@ -24,6 +24,9 @@ class CommandReply(NamedTuple):
     result: Result
     detail: str = ""
     code: OutcomeCode = ""
+
+
+OrderKind = Literal["start", "hold", "release", "unpin"]
 
 
 class SlurmTransport(Protocol):
@@ -90,33 +93,19 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        """Pin and release jobs that are still pending and held.
+    def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
+        """Execute orders.
 
-        Each record gets one change, or the pin first. An order reads {"job": number, "nodes": names, "tasks_per_node":
-        number or 0}; tasks per node are set unless 0. "nice" sets that value, too. "num_nodes", such as "2-2" or "2-6",
-        sets the number of nodes before the release. For older controllers, "cpus_per_node" sets the minimum CPUs per
-        node, and "cpus" the CPUs of the job: by scontrol alone, as no pyslurm supports most of these releases.
-        """
-        ...
-
-    def hold(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        """Hold pending jobs, and clear their pins.
-
-        An order reads {"job": number, "clear": settings}. The settings are scontrol's words, such as
-        "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings mean that the bridge has set no pin. A
-        job that its owner holds, or that runs by now, is rejected.
-        """
-        ...
-
-    def release(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        """Clear pins, then release to Slurm's own scheduler; orders as for `hold`."""
-        ...
-
-    def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        """Clear pins of pending jobs with any hold, and keep the holds.
-
-        Orders are as for `hold`.
+        - `start`: pin and release jobs that are still pending and held. Each record gets one change, or the pin first.
+          An order reads {"job": number, "nodes": names, "tasks_per_node": number or 0}; tasks per node are set unless
+          0. "nice" sets that value, too. "num_nodes", such as "2-2" or "2-6", sets the number of nodes before the
+          release. For older controllers, "cpus_per_node" sets the minimum CPUs per node, and "cpus" the CPUs of the
+          job: by scontrol alone, as no pyslurm supports most of these releases.
+        - `hold`: hold pending jobs, and clear their pins. An order reads {"job": number, "clear": settings}. The
+          settings are scontrol's words, such as "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings
+          mean that the bridge has set no pin. A job that its owner holds, or that runs by now, is rejected.
+        - `release`: clear pins, then release to Slurm's own scheduler; orders as for `hold`.
+        - `unpin`: clear pins of pending jobs with any hold, and keep the holds; orders as for `hold`.
         """
         ...
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -98,20 +98,8 @@ class AutoSlurmTransport(SlurmTransport):
         return self._one().read_accounting(since_s)
 
     @override
-    def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._one().start(orders)
-
-    @override
-    def hold(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._one().hold(orders)
-
-    @override
-    def release(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._one().release(orders)
-
-    @override
-    def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._one().unpin(orders)
+    def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
+        return self._one().send(kind, orders)
 
     @override
     def acquire_lease(self, words: str, instead_of: str | None) -> bool:

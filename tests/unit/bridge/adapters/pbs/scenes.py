@@ -77,7 +77,7 @@ class Site:
     def with_schedulers(self, schedulers: dict[str, Record]) -> None:
         self.seen = replace(self.seen, schedulers=schedulers)
 
-    def read_history(self, within_s: float) -> dict[str, Record]:
+    def past(self, within_s: float) -> dict[str, Record]:
         return {}
 
     def _tell(self, *words: str) -> None:

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport import CommandReply
+from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind
 from cpsched_bridge.adapters.slurm.transport.programs import array_records
 from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
@@ -190,21 +190,16 @@ class SlurmCliCommands:
         self._budget = budget or SlurmRpcTokenBucket()
         self._starts = SubmitPluginStarts()
 
-    def start(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Pin and release."""
-        return self._told(lambda told: told.start(orders))
-
-    def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Hold, and clear pins."""
-        return self._told(lambda told: told.hold(orders))
-
-    def release(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear pins and release."""
-        return self._told(lambda told: told.release(orders))
-
-    def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear pins; the holds stay."""
-        return self._told(lambda told: told.unpin(orders))
+    def send(self, kind: OrderKind, orders: Sequence[Record]) -> list[CommandReply]:
+        """Execute orders."""
+        with self._dialogue() as dialogue:
+            told = SlurmJobCommands(ScontrolJobControl(self._reading, dialogue, self._starts))
+            act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(told, kind)
+            try:
+                return act(orders)
+            except ControllerCallError as error:  # a look failed before any command
+                refusal = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
+                raise refusal(str(error)) from error
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Return the error of one scontrol for each command."""
@@ -214,14 +209,6 @@ class SlurmCliCommands:
     def _dialogue(self) -> ScontrolSession:
         most_s = MOST_TIMES * self._deadline_s
         return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=WAIT_S)
-
-    def _told(self, act: Callable[[SlurmJobCommands], list[CommandReply]]) -> list[CommandReply]:
-        with self._dialogue() as dialogue:
-            try:
-                return act(SlurmJobCommands(ScontrolJobControl(self._reading, dialogue, self._starts)))
-            except ControllerCallError as error:  # a look failed before any command
-                kind = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
-                raise kind(str(error)) from error
 
 
 def _asked(ask: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.adapters.slurm.transport import CommandReply, SlurmTransport
+from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import from_table, parse_cluster_records
@@ -100,20 +100,8 @@ class PyslurmTransport(SlurmTransport):
         return from_table(found)
 
     @override
-    def start(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._command("start", orders)
-
-    @override
-    def hold(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._command("hold", orders)
-
-    @override
-    def release(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._command("release", orders)
-
-    @override
-    def unpin(self, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._command("unpin", orders)
+    def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
+        return [CommandReply(*each) for each in self._call(kind, orders=list(orders))]
 
     @override
     def acquire_lease(self, words: str, instead_of: str | None) -> bool:
@@ -128,9 +116,6 @@ class PyslurmTransport(SlurmTransport):
     def close(self) -> None:
         self.client.close()
         self.accounting.close()
-
-    def _command(self, name: str, orders: Sequence[Record]) -> list[CommandReply]:
-        return [CommandReply(*each) for each in self._call(name, orders=list(orders))]
 
     def _call(self, name: str, **arguments: Any) -> Any:
         return self.client.call(name, self._deadline_s, **arguments)

@@ -79,7 +79,7 @@ ORDERS = [
 
 def test_the_submit_plugin_makes_one_change_of_a_start(programs: Path) -> None:
     said = put_scontrol(programs)
-    assert commands(Jobs(j7={}, j8={}, j9={})).start(ORDERS) == [CommandReply("done")] * 3
+    assert commands(Jobs(j7={}, j8={}, j9={})).send("start", ORDERS) == [CommandReply("done")] * 3
     assert said.read_text().splitlines() == [
         "update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40",
         "update JobId=8 Partition=bridge:start/n3",
@@ -90,7 +90,7 @@ def test_the_submit_plugin_makes_one_change_of_a_start(programs: Path) -> None:
 @pytest.mark.parametrize("words", ["held by its owner", "Unable to contact slurm controller", "Invalid node name"])
 def test_another_complaint_of_such_a_start_is_that_of_the_start(programs: Path, words: str) -> None:
     said = put_scontrol(programs, complaining(words))
-    ((result, why, _),) = commands(Jobs(j7={})).start([start(7, "n1")])
+    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("unknown" if "contact" in words else "refused", words)
     assert said.read_text() == "update JobId=7 Partition=bridge:start/n1\n"
 
@@ -102,7 +102,7 @@ def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list
     jobs = Jobs(j7={}, j8={}, j9={})
     jobs.plugins = plugins
     sent = commands(jobs)
-    assert sent.start(ORDERS[:1]) + sent.start(ORDERS[1:]) == [CommandReply("done")] * 3
+    assert sent.send("start", ORDERS[:1]) + sent.send("start", ORDERS[1:]) == [CommandReply("done")] * 3
     asked = ["update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40"] if plugins else []
     assert said.read_text().splitlines() == [
         *asked,
@@ -117,26 +117,26 @@ def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list
 
 def test_a_job_that_takes_no_pin_is_not_released(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *JobId=7*) echo 'No such nodes' >&2;; esac")
-    answers = commands(Jobs(j7={}, j8={})).start([start(7, "n1"), start(8, "n1")])
+    answers = commands(Jobs(j7={}, j8={})).send("start", [start(7, "n1"), start(8, "n1")])
     assert answers == [CommandReply("refused", "No such nodes"), CommandReply("done")]
     assert "release 7" not in said.read_text()
 
 
 def test_a_pin_that_may_have_been_lost_is_unknown_and_the_job_not_released(programs: Path) -> None:
     said = put_scontrol(programs, complaining("Unable to contact slurm controller (connect failure)"))
-    assert commands(Jobs(j7={})).start([start(7, "n1")])[0][0] == "unknown"
+    assert commands(Jobs(j7={})).send("start", [start(7, "n1")])[0][0] == "unknown"
     assert "release" not in said.read_text()
 
 
 def test_a_release_that_fails_is_unknown_since_the_job_is_pinned(programs: Path) -> None:
     put_scontrol(programs, f"{OLD_PLUGIN}case $line in release*) echo 'Access/permission denied' >&2;; esac")
-    ((result, why, _),) = commands(Jobs(j7={})).start([start(7, "n1")])
+    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("unknown", "pinned, but perhaps not released: Access/permission denied")
 
 
 def test_a_scontrol_that_dies_between_pin_and_release_leaves_that_unknown_and_the_rest_unsent(programs: Path) -> None:
     said = put_scontrol(programs, f"{OLD_PLUGIN}case $line in release\\ 8) kill -9 $$;; esac")
-    answers = commands(Jobs(j7={}, j8={}, j9={})).start([start(n, "n1") for n in (7, 8, 9)])
+    answers = commands(Jobs(j7={}, j8={}, j9={})).send("start", [start(n, "n1") for n in (7, 8, 9)])
     assert [result for result, *_ in answers] == ["done", "unknown", "refused"]
     assert answers[2].code == "not_sent"
     assert "JobId=9" not in said.read_text()
@@ -154,7 +154,7 @@ def test_a_scontrol_that_dies_between_pin_and_release_leaves_that_unknown_and_th
 )
 def test_only_a_pending_job_held_for_us_is_started(programs: Path, facts: dict[str, Any], why: str) -> None:
     said = put_scontrol(programs)
-    answers = commands(Jobs(j7=facts, j8={})).start([start(7, "n1"), start(8, "n2"), start(9, "n2")])
+    answers = commands(Jobs(j7=facts, j8={})).send("start", [start(7, "n1"), start(8, "n2"), start(9, "n2")])
     assert [result for result, *_ in answers] == ["refused", "done", "refused"]
     assert why in answers[0][1]
     assert "does not know" in answers[2][1]
@@ -164,7 +164,7 @@ def test_only_a_pending_job_held_for_us_is_started(programs: Path, facts: dict[s
 def test_many_starts_are_looked_at_twenty_at_a_time_and_told_to_one_scontrol(programs: Path) -> None:
     put_scontrol(programs, f"echo $$ >>{programs}/pids")
     jobs = Jobs(**{f"j{n}": {} for n in range(1, 101)})
-    answers = commands(jobs).start([start(n, "n1") for n in range(1, 101)])
+    answers = commands(jobs).send("start", [start(n, "n1") for n in range(1, 101)])
     assert answers == [CommandReply("done")] * 100
     assert jobs.looks == [list(range(at, at + 20)) for at in range(1, 101, 20)]
     assert len(set((programs / "pids").read_text().split())) == 1
@@ -191,7 +191,7 @@ def test_many_starts_are_looked_at_twenty_at_a_time_and_told_to_one_scontrol(pro
 def test_what_is_no_name_of_one_node_is_not_sent(programs: Path, name: str) -> None:
     said = put_scontrol(programs)
     assert NODE.fullmatch(name) is None
-    ((result, why, _),) = commands(Jobs(j7={})).start([start(7, "n1", name)])
+    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1", name)])
     assert result == "refused"
     assert "is no name of a node" in why
     assert not said.exists()
@@ -219,7 +219,7 @@ def test_names_of_nodes_may_have_dots_and_dashes(name: str) -> None:
 @pytest.mark.parametrize("command", ["hold", "release"])
 def test_settings_that_do_more_than_undo_a_pin_are_not_sent(programs: Path, clear: str, command: str) -> None:
     said = put_scontrol(programs)
-    ((result, *_),) = getattr(commands(Jobs(j7={"priority": 5})), command)([{"job": 7, "clear": clear}])
+    ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [{"job": 7, "clear": clear}])
     assert result == "refused"
     assert not said.exists()
 
@@ -229,11 +229,11 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
     jobs = Jobs(j7={"priority": 5})
     jobs.before = lambda: jobs.facts[7].update(priority=0 if said.exists() else 5)
     clear = "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
-    assert commands(jobs).hold([{"job": 7, "clear": clear}]) == [CommandReply("done")]
+    assert commands(jobs).send("hold", [{"job": 7, "clear": clear}]) == [CommandReply("done")]
     assert said.read_text() == f"hold 7\nupdate JobId=7 {clear}\n"
     said.unlink()
     jobs.before = lambda: None
-    assert commands(jobs).release([{"job": 7, "clear": clear}]) == [CommandReply("done")]
+    assert commands(jobs).send("release", [{"job": 7, "clear": clear}]) == [CommandReply("done")]
     assert said.read_text() == f"update JobId=7 {clear}\nrelease 7\n"
 
 
@@ -241,7 +241,7 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
 def test_a_pin_is_taken_off_a_held_job_and_the_hold_stays(programs: Path, held: dict[str, Any]) -> None:
     """By whomever the job is held."""
     said = put_scontrol(programs)
-    assert commands(Jobs(j7=held)).unpin([{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [CommandReply("done")]
+    assert commands(Jobs(j7=held)).send("unpin", [{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [CommandReply("done")]
     assert said.read_text() == "update JobId=7 ReqNodeList= Nice=5\n"
 
 
@@ -255,7 +255,7 @@ def test_a_pin_is_taken_off_a_held_job_and_the_hold_stays(programs: Path, held: 
 )
 def test_of_other_jobs_no_pin_is_taken_off(programs: Path, facts: dict[str, Any], clear: str, why: str) -> None:
     said = put_scontrol(programs)
-    ((result, words, _),) = commands(Jobs(j7=facts)).unpin([{"job": 7, "clear": clear}])
+    ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [{"job": 7, "clear": clear}])
     assert result == "refused"
     assert why in words
     assert not said.exists()
@@ -265,7 +265,7 @@ def test_a_job_that_starts_during_its_hold_keeps_its_nodes(programs: Path) -> No
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.then = lambda: jobs.facts[7].update(state="RUNNING")
-    ((result, *_),) = commands(jobs).hold([{"job": 7, "clear": "ReqNodeList="}])
+    ((result, *_),) = commands(jobs).send("hold", [{"job": 7, "clear": "ReqNodeList="}])
     assert result == "refused"
     assert said.read_text() == "hold 7\n"
 
@@ -284,7 +284,7 @@ def test_array_tasks_are_split_off_and_named_by_their_indices(programs: Path) ->
             }
 
     jobs.before = split
-    answers = commands(jobs).start([start((task + 1) << 32 | 19, "n1") for task in (0, 1, 5)])
+    answers = commands(jobs).send("start", [start((task + 1) << 32 | 19, "n1") for task in (0, 1, 5)])
     assert answers == [CommandReply("done")] * 3
     assert said.read_text().splitlines()[0] == "hold 19_[0-1]"
     tasks = [line.split()[1] for line in said.read_text().splitlines() if line.startswith("update")]
@@ -295,7 +295,7 @@ def test_waiting_tasks_that_share_a_record_are_held_together_and_running_ones_no
     said = put_scontrol(programs)
     common = {"array_id": 19, "array_tasks_waiting": "2,4-8:2", "priority": 5}
     jobs = Jobs(j19=common, j30={"array_id": 19, "array_task_id": 1, "state": "RUNNING", "priority": 5})
-    assert commands(jobs).hold([{"job": 3 << 32 | 19, "clear": ""}]) == [CommandReply("done")]
+    assert commands(jobs).send("hold", [{"job": 3 << 32 | 19, "clear": ""}]) == [CommandReply("done")]
     assert said.read_text() == "hold 19_[2,4-8:2]\n"
 
 
@@ -316,7 +316,7 @@ def test_without_a_first_look_nothing_is_commanded(
     jobs = Jobs(j7={})
     jobs.error = error
     with pytest.raises(raised, match="squeue"):
-        getattr(commands(jobs), command)([{**start(7, "n1"), "clear": ""}])
+        commands(jobs).send(command, [{**start(7, "n1"), "clear": ""}])
     assert not said.exists()
 
 
@@ -331,7 +331,7 @@ def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
 
     jobs.before = released
     wanted = [7, 8, 9, 3 << 32 | 19, 10]
-    answers = commands(jobs).release([{"job": job, "clear": ""} for job in wanted])
+    answers = commands(jobs).send("release", [{"job": job, "clear": ""} for job in wanted])
     done = CommandReply("done")
     assert answers == [
         done,
@@ -353,10 +353,10 @@ def test_a_look_that_fails_after_pins_were_cleared_leaves_the_hand_back_unknown(
             jobs.error = BackendUnavailable("squeue: not reached")
 
     jobs.then = breaks
-    ((result, why, _),) = commands(jobs).release([{"job": 7, "clear": "ReqNodeList="}])
+    ((result, why, _),) = commands(jobs).send("release", [{"job": 7, "clear": "ReqNodeList="}])
     assert (result, why) == ("unknown", "not released: squeue: not reached")
 
 
 def test_without_scontrol_orders_are_refused_with_the_reason(programs: Path) -> None:
-    ((result, why, _),) = commands(Jobs(j7={})).start([start(7, "n1")])
+    ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("refused", "scontrol cannot be run: No such file or directory")
