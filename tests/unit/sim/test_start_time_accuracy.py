@@ -12,7 +12,7 @@ from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.start_time_accuracy import StartTimeErrors, first_forecasts
+from cpsched_sim.start_time_accuracy import PlannedRoundReplay, StartTimeErrors, first_forecasts
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -82,6 +82,7 @@ def test_errors_are_real_starts_less_promised_ones():
 def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
     """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
-    workload = replace(workload, cluster=replace(workload.cluster, power=PowerCap.of(15, {"cores": 8})))
-    found = first_forecasts(workload, Policy(WalltimePredictor(), ListDispatcher()))
-    assert (found.told_s.tolist(), found.start_s.tolist()) == ([100], [10])
+    cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
+    rounds = PlannedRoundReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    assert [int(decision.plan_s[0]) for _, decision in rounds.rounds(learns=False)] == [0, 10]
+    assert rounds.state.table.start_s[:2].tolist() == [0, 10]
