@@ -5,7 +5,7 @@ A job's *slot* is its position in those columns: `table.units[3]` belongs to the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -73,11 +73,16 @@ class JobTable(Handle):
         """Slots by job id, for the jobs that the table had at the last call."""
         return {}
 
-    def slot_of(self, job_id: int) -> int:
-        """Return the slot of a job; raise `InvalidValue` if the table does not hold it."""
+    def slots(self) -> Mapping[int, int]:
+        """Return the slot of every job by its id."""
         known = self._slot_of
         if len(known) < len(self.jobs):
-            known.update((job.id, slot) for slot, job in enumerate(self.jobs))
+            known.update((job.id, slot) for slot, job in enumerate(self.jobs[len(known) :], len(known)))
+        return known
+
+    def slot_of(self, job_id: int) -> int:
+        """Return the slot of a job; raise `InvalidValue` if the table does not hold it."""
+        known = self.slots()
         require(job_id in known, "job", job_id, "is not in this table")
         return known[job_id]
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from cpsched.formatting import format_count
 from cpsched.metrics import Metric, ScheduleData, step_counts
+from cpsched.model import NEVER
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown
+from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
 from cpsched_sim.workloads.load import Workload
 
 NAME = "as recorded"
@@ -80,21 +82,21 @@ class RecordedSchedule:
 
 def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
     """Return the recorded schedule of a workload, or None if it has no starts."""
-    known = [item for item in workload.jobs if item.recorded_start_s is not None]
-    if not known:
+    jobs = TraceColumns.of(workload.jobs)
+    known = np.flatnonzero(jobs.recorded_start_s != NEVER)
+    if not len(known):
         return None
-    jobs = [item.job for item in known]
-    start_s = np.array([item.recorded_start_s for item in known], np.int64)
-    end_s = start_s + np.array([item.run_s for item in known], np.int64)
-    processors = np.array([job.request.units * job.request.per_unit[0] for job in jobs], np.int64)
+    jobs = jobs.take(known)
+    start_s, end_s = jobs.recorded_start_s, jobs.recorded_start_s + jobs.run_s
+    processors = jobs.per_job(request.units * request.per_unit[0] for request in jobs.requests)
     machine = int(workload.cluster.capacity[:, 0].sum())
     measures = ScheduleData(
-        submit_s=np.array([job.submit_s for job in jobs], np.int64),
+        submit_s=jobs.submit_s,
         start_s=start_s,
         end_s=end_s,
         processors=processors,
         machine=machine,
-        jobs=jobs,
+        jobs=JobsOf(jobs),
     )
     at_s, held = step_counts(start_s, end_s, processors)
     lasted_s, held = np.diff(at_s), held[:-1]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import compress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue, require
@@ -32,6 +33,7 @@ from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
+from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
@@ -263,15 +265,15 @@ def replay_workload(
         first = next(iter(schedule.refused.values()))
         raise InputError(f"{workload.name}: no job can run on {workload.system}: {first}")
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
-    jobs = [item.job for item in compress(workload.jobs, ran.tolist())]
-    start_s, end_s = frozen_array(schedule.start_s[ran]), frozen_array(schedule.end_s[ran])
+    jobs = TraceColumns.of(workload.jobs)
+    jobs = jobs if ran.all() else jobs.take(np.flatnonzero(ran))
     measures = ScheduleData(  # read-only, since metrics share it
-        submit_s=frozen_array([job.submit_s for job in jobs]),
-        start_s=start_s,
-        end_s=end_s,
+        submit_s=frozen_array(jobs.submit_s),
+        start_s=frozen_array(schedule.start_s[ran]),
+        end_s=frozen_array(schedule.end_s[ran]),
         processors=frozen_array(schedule.processors[ran]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
-        jobs=jobs,
+        jobs=JobsOf(jobs),
     )
     more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)
@@ -344,11 +346,13 @@ def _limits(policy: PolicySpec) -> dict[str, Any]:
 def _schedule_rows(simulation: Simulation) -> Iterator[Sequence[object]]:
     yield "job", "submit_s", "start_s", "end_s", "units", "nodes"
     names, schedule = simulation.workload.cluster.node_names, simulation.schedule
-    starts, ends = schedule.start_s.tolist(), schedule.end_s.tolist()
-    for index, (item, start_s, end_s) in enumerate(zip(simulation.workload.jobs, starts, ends, strict=True)):
-        job = item.job
+    jobs = TraceColumns.of(simulation.workload.jobs)
+    units = jobs.per_job(request.units for request in jobs.requests)
+    columns = (jobs.id, jobs.submit_s, schedule.start_s, schedule.end_s, units)
+    for index, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        id, submit_s, start_s, end_s, units_of_job = row
         if start_s == NEVER:
-            yield job.id, job.submit_s, "", "", job.request.units, ""
+            yield id, submit_s, "", "", units_of_job, ""
             continue
         nodes = " ".join(f"{names[node]}:{units}" for node, units in schedule.placement_of(index))
-        yield job.id, job.submit_s, start_s, end_s, job.request.units, nodes
+        yield id, submit_s, start_s, end_s, units_of_job, nodes

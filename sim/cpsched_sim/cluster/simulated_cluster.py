@@ -5,7 +5,8 @@ The trace engine and the bridge's mock adapter share it; the caller sets the tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,7 @@ from cpsched.model import (
 from cpsched.model.overrun import OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import cluster_events
 from cpsched_sim.cluster.cluster_events import SimulatedClusterState
+from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob
 
 FIRST_ROOM = 64
@@ -61,11 +63,9 @@ class SimulatedCluster:
 
     def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
         self.cluster = cluster
-        self.jobs: list[Job] = []
-        self.table = new_table(self.jobs, len(cluster.resources))
+        self.table = new_table((), len(cluster.resources))
         self.state = new_state(cluster, self.table, OVERRUN_CODES[overrun], now_s)
         self.site = self.state.site
-        self._slot_of: dict[int, int] = {}
         self._refusals: dict[Request, str | None] = {}
         self._free_view = read_only_view(self.state.free)
         self._name_columns()
@@ -87,15 +87,21 @@ class SimulatedCluster:
         """Return the number of running jobs."""
         return self.site.active
 
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """Return the jobs by slot."""
+        return self.table.jobs
+
     def next_end_s(self) -> int | None:
         """Return the real end of the next running job, or None without one."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
         """Return the slot of a submitted job. Raise `InvalidValue` if it was never submitted."""
-        if job_id not in self._slot_of:
+        slots = self.table.slots()
+        if job_id not in slots:
             raise InvalidValue("job", job_id, "was never submitted to this cluster")
-        return self._slot_of[job_id]
+        return slots[job_id]
 
     def why_infeasible(self, request: Request) -> str | None:
         """Return why a job with this request can never run here, or None."""
@@ -131,7 +137,7 @@ class SimulatedCluster:
 
     def submit(self, job: Job, run_s: int) -> str | None:
         """Queue `job` with its real run time; return the reason if it can never run."""
-        if job.id in self._slot_of:
+        if job.id in self.table.slots():
             raise InvalidValue("job", job.id, "was submitted before")
         reason = self.why_infeasible(job.request)
         if reason is None:
@@ -150,15 +156,13 @@ class SimulatedCluster:
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
         """Assign a slot to every job, to arrive at its submission: (slots by arrival, slot -> refusal)."""
-        self._grow(len(self.jobs) + len(trace))
-        first = len(self.jobs)
-        self._fill(trace)
-        refused = {
-            first + i: reason
-            for i, item in enumerate(trace)
-            if (reason := self.why_infeasible(item.job.request)) is not None
-        }
-        slots = np.array([first + i for i in range(len(trace)) if first + i not in refused], dtype=np.int64)
+        first, items = len(self.jobs), TraceColumns.of(trace)
+        self._grow(first + len(items))
+        self._fill(items)
+        reasons = list(map(self.why_infeasible, items.requests))
+        is_refused = np.array([reason is not None for reason in reasons], np.bool_)[items.request]
+        refused = {first + at: cast(str, reasons[items.request[at]]) for at in np.flatnonzero(is_refused).tolist()}
+        slots = first + np.flatnonzero(~is_refused)
         arrivals = slots[np.argsort(self.table.submit_s[slots], kind="stable")]
         self.state.replace(arrivals=arrivals)
         return arrivals, refused
@@ -226,29 +230,31 @@ class SimulatedCluster:
         slot = len(self.jobs)
         if slot == len(self.state.run_s):
             self._grow(2 * slot + 1)
-        self._fill([TraceJob(job, run_s)])
+        self._fill(TraceColumns.of([TraceJob(job, run_s)]))
         return slot
 
-    def _fill(self, items: Sequence[TraceJob]) -> None:
-        first, table = len(self.jobs), self.table
+    def _fill(self, items: TraceColumns) -> None:
+        first, table, requests = len(self.jobs), self.table, items.requests
         part = slice(first, first + len(items))
-        jobs = [item.job for item in items]
-
-        def column(values: Iterable[int]) -> IntArray:
-            return np.fromiter(values, np.int64, len(items))
-
-        table.submit_s[part] = column(job.submit_s for job in jobs)
-        table.walltime_s[part] = table.estimate_s[part] = column(job.walltime_s for job in jobs)
-        table.units[part] = column(job.request.units for job in jobs)
-        table.sharing[part] = column(job.request.sharing for job in jobs)
-        table.node_set[part] = column(job.request.node_set for job in jobs)
-        table.priority[part] = column(job.priority for job in jobs)
-        table.tier[part] = column(job.tier for job in jobs)
+        table.submit_s[part] = items.submit_s
+        table.walltime_s[part] = table.estimate_s[part] = items.walltime_s
+        table.units[part] = items.per_job(request.units for request in requests)
+        table.sharing[part] = items.per_job(request.sharing for request in requests)
+        table.node_set[part] = items.per_job(request.node_set for request in requests)
+        table.priority[part], table.tier[part] = items.priority, items.tier
         for r in range(len(self.cluster.resources)):
-            table.per_unit[part, r] = column(job.request.per_unit[r] for job in jobs)
-        self.state.run_s[part] = column(item.run_s for item in items)
-        self.jobs.extend(jobs)
-        self._slot_of.update((job.id, first + i) for i, job in enumerate(jobs))
+            table.per_unit[part, r] = items.per_job(request.per_unit[r] for request in requests)
+        self.state.run_s[part] = items.run_s
+        if first and not isinstance(self.jobs, list):
+            self._show([*self.jobs])
+        if isinstance(self.jobs, list):
+            self.jobs.extend(JobsOf(items))
+        else:
+            self._show(JobsOf(items))
+
+    def _show(self, jobs: Sequence[Job]) -> None:
+        self.table.replace(jobs=jobs)
+        self._name_columns()
 
     def _grow(self, room: int) -> None:
         """Grow every column to `room` slots."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from typing_extensions import override
 
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
 from cpsched_sim.input.sniff import GZIP, special_kind
+
+_BLOCK_BYTES = 1 << 18
+"""Bytes that are read at a time: larger blocks are slower, since their columns leave the processor's cache."""
 
 
 class _Unpacking(gzip.GzipFile):
@@ -33,11 +37,27 @@ class _Unpacking(gzip.GzipFile):
         """Read some bytes. Raise `OSError` beyond the limit."""
         return self._within_bounds(super().read1(size))
 
+    @override
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._within_bounds(super().readline(size))
+
     def _within_bounds(self, data: bytes) -> bytes:
         self._unpacked += len(data)
         if self._unpacked > self._most:
             raise OSError(f"unpacks to more than {self._most:,} bytes, the limit for its size")
         return data
+
+
+def _open(path: Path, most_ratio: int) -> BinaryIO:
+    """Open a file, unpacking gzip (detected by its first bytes). Raise `InputError`."""
+    if kind := special_kind(path):
+        raise InputError(f"{path}: is {kind}, not a file")
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        return _Unpacking(path, most_ratio) if packed else path.open("rb")  # type: ignore[return-value]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
 
 
 def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
@@ -46,16 +66,29 @@ def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
     Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if it unpacks to more than
     `most_ratio` times its size.
     """
-    if kind := special_kind(path):
-        raise InputError(f"{path}: is {kind}, not a file")
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        if packed:
-            return io.TextIOWrapper(_Unpacking(path, most_ratio), encoding="utf-8-sig", errors="replace")
-        return path.open(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+    return io.TextIOWrapper(_open(path, most_ratio), encoding="utf-8-sig", errors="replace")
+
+
+def blocks_of(path: Path, skip: int = 0) -> Iterator[bytes]:
+    """Yield blocks of whole lines, each with its line feed, after the first `skip` lines; they are not yet decoded.
+
+    Raise `InputError`, or what reading a damaged file raises. Raise `OSError` for a line that `lines_of` would cut.
+    """
+    mark = codecs.BOM_UTF8
+    with _open(path, MAX_UNPACKED_RATIO) as file:
+        while block := file.read(_BLOCK_BYTES):
+            block += file.readline(4 * MAX_LINE_CHARS)
+            if not block.endswith(b"\n"):
+                if file.read(1):
+                    raise OSError(f"{path}: has a line of more than {MAX_LINE_CHARS:,} characters")
+                block += b"\n"
+            block, mark = block.removeprefix(mark), b""
+            if b"\r" in block:
+                block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            if skip:
+                block, skip = b"\n".join(block.split(b"\n", skip)[skip:]), max(0, skip - block.count(b"\n"))
+            if block:
+                yield block
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:

@@ -44,6 +44,10 @@ from cpsched_sim.traces.trace_record import (
 )
 
 FIELDS = 18
+MORE_FIELDS = f"fields beyond the {FIELDS} of the format"
+NOT_RUN = "run time below 1 s (never ran, or unknown)"
+NO_PROCESSORS = "no processors, neither requested nor allocated"
+CUT = "run time longer than the requested time"
 _LOOKED_AT = 20
 """Number of lines searched for one with enough fields for a job, which sets the number of fields of the file."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
@@ -73,10 +77,10 @@ class SwfReader(TraceReader):
         self._asks: dict[tuple[str, ...], ResourceRequest] = {}
         self._values: dict[str, list[str]] = {}
         self._rest = lines_of(path)
-        self._first = self._read_header()
+        self.first_lines = self._read_header()
         self.header = {key: "\n".join(values) for key, values in self._values.items()}
-        self._extended = bool(self._first) and swf_extension.is_extended(self._first[-1][1].split())
-        if self._extended:
+        self.extended = bool(self.first_lines) and swf_extension.is_extended(self.first_lines[-1][1].split())
+        if self.extended:
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
@@ -106,17 +110,17 @@ class SwfReader(TraceReader):
         return True
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        return chain(self._first, self._rest)
+        return chain(self.first_lines, self._rest)
 
     def _record(self, text: str) -> TraceRecord | None:
         fields = text.split()
         if not fields or (fields[0][0] == ";" and self._is_comment(text)):
             return None
-        expected = swf_extension.FIELDS if self._extended else FIELDS
+        expected = swf_extension.FIELDS if self.extended else FIELDS
         if len(fields) != expected:
-            if self._extended or len(fields) < FIELDS:
+            if self.extended or len(fields) < FIELDS:
                 raise self._wrong("fields", len(fields), f"must be {expected}")
-            self.tally.ignored[f"fields beyond the {FIELDS} of the format"] += 1
+            self.tally.ignored[MORE_FIELDS] += 1
         try:
             id, submit_s, wait_s = int(fields[0]), int(fields[1]), int(fields[2])
             run_s, walltime_s = int(fields[3]), int(fields[8])
@@ -125,16 +129,16 @@ class SwfReader(TraceReader):
         if submit_s < 0:
             raise self._wrong("submit", submit_s, "must not be negative")
         if run_s < 1:
-            self.tally.dropped["run time below 1 s (never ran, or unknown)"] += 1
+            self.tally.dropped[NOT_RUN] += 1
             return None
-        ask = self._nodes(fields) if self._extended else self._ask(fields)
+        ask = self._nodes(fields) if self.extended else self._ask(fields)
         if isinstance(ask, ProcessorCountRequest) and ask.processors < 1:
-            self.tally.dropped["no processors, neither requested nor allocated"] += 1
+            self.tally.dropped[NO_PROCESSORS] += 1
             return None
         if walltime_s < 1:
             walltime_s = self._unlimited_s(run_s)
         elif run_s > walltime_s:
-            self.tally.cut["run time longer than the requested time"] += 1
+            self.tally.cut[CUT] += 1
             run_s = walltime_s
         return TraceRecord(
             id,
@@ -142,15 +146,15 @@ class SwfReader(TraceReader):
             run_s,
             walltime_s,
             ask,
-            _text(fields[11]),
-            _text(fields[13]),
-            _text(fields[14]),
+            name_of(fields[11]),
+            name_of(fields[13]),
+            name_of(fields[14]),
             start_s=submit_s + wait_s if wait_s >= 0 else None,
             soft_walltime_s=self._soft_s(fields),
         )
 
     def _soft_s(self, fields: list[str]) -> int | None:
-        soft_s = self._whole(fields, 19) if self._extended else 0
+        soft_s = self._whole(fields, 19) if self.extended else 0
         return soft_s if soft_s > 0 else None
 
     def _nodes(self, fields: list[str]) -> ResourceRequest:
@@ -162,7 +166,7 @@ class SwfReader(TraceReader):
                 raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
             gpus = -(-max(0, self._whole(fields, 18)) // nodes.nodes)
             each = (("cores", nodes.each_cores), *((("gpus", gpus),) if gpus else ()))
-            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, _text(fields[15]))
+            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, name_of(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -172,7 +176,7 @@ class SwfReader(TraceReader):
         if ask is None:
             requested = self._whole(fields, 7)
             processors = requested if requested > 0 else self._whole(fields, 4)
-            ask = ProcessorCountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), _text(fields[15]))
+            ask = ProcessorCountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), name_of(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -213,7 +217,8 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _text(number: str) -> str:
+def name_of(number: str) -> str:
+    """Return the name that a number stands for."""
     return "" if number == "-1" else intern(number)
 
 

@@ -94,6 +94,8 @@ _WORDS = ("user", "name", "queue", "account")
 """The last fields of a record."""
 
 
+UNLIMITED = "walltime is the run time, since the limit is missing"
+"""Assumption in a job without a limit."""
 MOST_REASONS = 10
 """Maximum number of reasons of one kind that are listed."""
 MOST_EXAMPLES = 5
@@ -176,13 +178,9 @@ class TraceReader:
         for number, text in self._lines():
             self.line = number
             try:
-                if len(text) > MAX_LINE_CHARS:
-                    raise self._too_long(text)
-                record = self._record(text)
-                if record is not None:
-                    self._check(record, text)
-                    if record.id in seen:
-                        raise self._wrong("job", record.id, "must appear once")
+                record = self.read_line(text)
+                if record is not None and record.id in seen:
+                    raise self._wrong("job", record.id, "must appear once")
             except InvalidTrace as error:
                 if not self.lenient:
                     raise
@@ -190,15 +188,28 @@ class TraceReader:
                 self._pass_over()
                 continue
             if record is None:
-                self.tally.read += 1
-                if text.lstrip()[:1] in _NO_JOB:
-                    self._pass_over()
+                self.count_without_job(text)
                 continue
             seen.add(record.id)
             if len(seen) > MAX_JOBS:
                 raise self._wrong("jobs", f"{len(seen):,}", f"must not be more than {MAX_JOBS:,}")
             self.tally.read += 1
             yield record
+
+    def read_line(self, text: str) -> TraceRecord | None:
+        """Return the job of the line `self.line`, or None if it has none. Raise `InvalidTrace`."""
+        if len(text) > MAX_LINE_CHARS:
+            raise self._too_long(text)
+        record = self._record(text)
+        if record is not None:
+            self._check(record, text)
+        return record
+
+    def count_without_job(self, text: str) -> None:
+        """Count a line without a job. Raise `InvalidTrace` beyond the limit."""
+        self.tally.read += 1
+        if text.lstrip()[:1] in _NO_JOB:
+            self._pass_over()
 
     def _pass_over(self) -> None:
         """Count one more line without a job. Raise `InvalidTrace` beyond the limit."""
@@ -249,7 +260,7 @@ class TraceReader:
 
     def _unlimited_s(self, run_s: int) -> int:
         """Return the walltime of a job without a limit, and count it."""
-        self.tally.taken["walltime is the run time, since the limit is missing"] += 1
+        self.tally.taken[UNLIMITED] += 1
         return run_s
 
     def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:

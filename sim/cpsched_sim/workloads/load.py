@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from cpsched.errors import (
     METHODS,
@@ -40,6 +41,8 @@ from cpsched_sim.systems.system_file import System, SystemFile, UnlimitedSystem,
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
+from cpsched_sim.traces.swf_columns import read_columns
+from cpsched_sim.traces.trace_columns import TraceColumns
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord
@@ -69,7 +72,7 @@ class Workload:
     name: str
     system: str
     cluster: Cluster
-    jobs: list[TraceJob]
+    jobs: Sequence[TraceJob]
     header: Mapping[str, str]
     notes: tuple[str, ...]
     """What was dropped, cut and skipped, a sentence per reason."""
@@ -111,7 +114,7 @@ class Workload:
         require(jobs > 0, "jobs", jobs, "must be positive")
         return self._part(self.jobs[:jobs], jobs)
 
-    def _part(self, jobs: list[TraceJob], cut: object) -> Workload:
+    def _part(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
         """Some of the jobs; `origin` says by which cuts, in their order."""
         parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
         return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
@@ -252,7 +255,8 @@ def read_workload(
     """Read all jobs of an opened trace for a system; see `load`."""
     target = _system(system, reader)
     jobs = _jobs(reader, target, reader.lenient, max_jobs if between == ALL_DATES else None, progress)
-    notes = tuple(reader.tally.lines() + _sorted(jobs))
+    jobs, late = _sorted(jobs)
+    notes = (*reader.tally.lines(), *late)
     jobs = _part(jobs, between, max_jobs, reader)
     origin = {
         "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
@@ -272,7 +276,7 @@ def load_jobs(
     dialect: TraceDialect = DEFAULT_DIALECT,
     progress: Callable[[int], None] | None = None,
     between: DateRange = ALL_DATES,
-) -> list[TraceJob]:
+) -> Sequence[TraceJob]:
     """Read the jobs of a trace in order of arrival without a system, for studies without placement.
 
     Requests only distinguish jobs, as predictors do. Raise `InvalidTrace`, `InputError`.
@@ -281,11 +285,13 @@ def load_jobs(
     jobs = _jobs(
         reader, UnlimitedSystem(reader.resources), lenient, max_jobs if between == ALL_DATES else None, progress
     )
-    _sorted(jobs)
+    jobs, _ = _sorted(jobs)
     return _part(jobs, between, max_jobs, reader)
 
 
-def _part(jobs: list[TraceJob], between: DateRange, max_jobs: int | None, reader: TraceReader) -> list[TraceJob]:
+def _part(
+    jobs: Sequence[TraceJob], between: DateRange, max_jobs: int | None, reader: TraceReader
+) -> Sequence[TraceJob]:
     """Return the jobs of a part of a trace, at most `max_jobs`. Raise `InputError` if there are none."""
     if between == ALL_DATES:
         return jobs
@@ -301,7 +307,9 @@ def _jobs(
     lenient: bool,
     max_jobs: int | None,
     progress: Callable[[int], None] | None = None,
-) -> list[TraceJob]:
+) -> Sequence[TraceJob]:
+    if type(reader) is SwfReader and max_jobs is None and (found := _in_columns(reader, target, progress)) is not None:
+        return found
     jobs: list[TraceJob] = []
     strangers: Counter[str] = Counter()
     with _faults_of(type(reader).__name__, reader):
@@ -322,6 +330,22 @@ def _jobs(
     if not jobs:
         why = "; ".join(reader.tally.lines()) or "the file has none"
         raise InputError(f"{reader.path}: no jobs to replay ({why})")
+    return jobs
+
+
+def _in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> TraceColumns | None:
+    """Return the jobs of a trace without errors, and count for its reader; None for any other trace."""
+    fresh = SwfReader(reader.path, reader.lenient)
+    found = read_columns(fresh, progress)
+    if found is None:
+        return None
+    try:
+        jobs = found.with_requests([target.request(ask) for ask in found.asks])
+    except InvalidValue:
+        return None
+    reader.tally, reader.comments, reader.line = fresh.tally, fresh.comments, fresh.line
+    if strangers := found.partitions(target.is_unknown_partition):
+        reader.tally.taken[_strange(strangers, target.name)] = strangers.total()
     return jobs
 
 
@@ -373,12 +397,13 @@ def job_from_record(record: TraceRecord, system: System, reader: TraceReader) ->
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, rule) from error
 
 
-def _sorted(jobs: list[TraceJob]) -> list[str]:
-    """Sort jobs by arrival; return a note if they were not sorted."""
-    late = sum(b.job.submit_s < a.job.submit_s for a, b in zip(jobs, islice(jobs, 1, None), strict=False))
+def _sorted(jobs: Sequence[TraceJob]) -> tuple[Sequence[TraceJob], list[str]]:
+    """Return the jobs in order of arrival, with a note if they were not in this order."""
+    columns = TraceColumns.of(jobs)
+    late = int(np.count_nonzero(np.diff(columns.submit_s) < 0))
     if not late:
-        return []
-    jobs.sort(key=lambda entry: entry.job.submit_s)
-    return [
+        return jobs, []
+    jobs = columns.take(np.argsort(columns.submit_s, kind="stable"))
+    return jobs, [
         f"sorted by submit time: {format_count(late, 'job was', 'jobs were')} submitted before the line above theirs"
     ]

@@ -1,0 +1,239 @@
+"""Read an SWF trace a block of lines at a time, straight into columns.
+
+A plain line has at least 18 fields, with an ordinary integer in each field that is used. The plain lines of a block are
+read with array operations, by the rules of `SwfReader`. `SwfReader` itself reads every other line. If any line breaks a
+rule, nothing is returned: `SwfReader` then reads the whole trace and reports the line.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import CpschedError
+from cpsched.model import NEVER, BoolArray, IntArray, Request
+from cpsched_sim.input.input_limits import MAX_JOBS, MAX_LINE_CHARS, MAX_LINES, MAX_TIME_S
+from cpsched_sim.input.text_lines import blocks_of
+from cpsched_sim.traces.swf import CUT, FIELDS, MORE_FIELDS, NO_PROCESSORS, NOT_RUN, SwfReader, name_of
+from cpsched_sim.traces.trace_columns import TraceColumns, zeros
+from cpsched_sim.traces.trace_record import UNLIMITED, ProcessorCountRequest, ResourceRequest
+
+_USED = (0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 13, 14, 15)
+"""The fields that `SwfReader` uses, from 0."""
+_DIGITS = 18
+"""Maximum digits of a plain number, so that 64 bits hold it."""
+_IN_PLAIN_LINES = np.zeros(256, np.bool_)
+"""By byte, whether plain lines may have it: printable ASCII, blank, tab, line end."""
+_IN_PLAIN_LINES[32:127] = _IN_PLAIN_LINES[[9, 10]] = True
+_NEWLINE, _BLANK, _MINUS, _ZERO = b"\n -0"
+_NAMES = ("id", "submit_s", "run_s", "walltime_s", "recorded_start_s", "request", "user", "name", "queue")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumns | None:
+    """Return the jobs of the file of a reader that has read only the header, and count as the reader counts.
+
+    Return None if a line breaks a rule, if there is no job, and for a trace with requests for nodes.
+    """
+    if reader.extended:
+        return None
+    found = SwfColumns(reader)
+    with suppress(CpschedError, OSError, EOFError, zlib.error):
+        lines_read = reader.line
+        found.add_lines(reader.first_lines)
+        reader.line = lines_read
+        for block in blocks_of(reader.path, lines_read):
+            found.add_block(block)
+            if progress is not None:
+                progress(found.count)
+            if reader.line >= MAX_LINES or found.count > MAX_JOBS:
+                return None
+        if found.join():
+            return found
+    return None
+
+
+class SwfColumns:
+    """The jobs of a trace as columns, int64[J] in file order.
+
+    `request` indexes `asks`, in order of appearance; `user`, `name` and `queue` index `words`.
+    """
+
+    def __init__(self, reader: SwfReader) -> None:
+        self.columns: dict[str, IntArray] = {}
+        self.asks: dict[ResourceRequest, int] = {}
+        self.words: dict[str, int] = {"": 0}
+        self.count = 0
+        self._reader = reader
+        self._pieces: dict[str, list[IntArray]] = {name: [] for name in _NAMES}
+        self._ask_of: dict[tuple[int, ...], int] = {}
+        """Codes of requests by the numbers of a plain line."""
+
+    def with_requests(self, requests: Sequence[Request]) -> TraceColumns:
+        """Return the jobs with `requests`, the meaning of `asks` on a system."""
+        none, words = zeros(self.count), tuple(self.words)
+        return TraceColumns(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
+
+    def partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
+        """Return the number of jobs in each partition that a system lacks, in order of appearance."""
+        asks, request = list(self.asks), self.columns["request"]
+        lacking = np.array([lacks(ask.partition) for ask in asks])
+        return Counter(asks[code].partition for code in request[lacking[request]].tolist())
+
+    def join(self) -> bool:
+        """Join the pieces of the columns. Return whether there are jobs, each with a number of its own."""
+        self.columns = {name: np.concatenate(self._pieces.pop(name)) for name in _NAMES}
+        return 0 < self.count == len(np.unique(self.columns["id"]))
+
+    def add_block(self, block: bytes) -> None:
+        """Add the jobs of some lines."""
+        text, before = np.frombuffer(block, np.uint8), self._reader.line
+        ends = np.flatnonzero(text == _NEWLINE)
+        plain, fields, longer = _plain_lines(text, ends)
+        _count(self._reader.tally.ignored, MORE_FIELDS, longer)
+        self._reader.tally.read += len(plain)
+        kept, columns = self._of_fields(fields)
+        if len(plain) == len(ends):
+            self._add(columns)
+        else:
+            is_odd = np.ones(len(ends), np.bool_)
+            is_odd[plain] = False
+            texts = block.decode("utf-8", "replace").split("\n")
+            odd, others = self._of_lines((before + 1 + at, texts[at] + "\n") for at in np.flatnonzero(is_odd).tolist())
+            order = np.argsort(np.concatenate((plain[kept] + before + 1, odd)))
+            self._add({name: np.concatenate((columns[name], others[name]))[order] for name in _NAMES})
+        self._reader.line = before + len(ends)
+
+    def add_lines(self, lines: Iterable[tuple[int, str]]) -> None:
+        """Add the jobs of numbered lines of any kind."""
+        self._add(self._of_lines(lines)[1])
+
+    def _add(self, columns: dict[str, IntArray]) -> None:
+        for name, piece in columns.items():
+            self._pieces[name].append(piece)
+        self.count += len(columns["id"])
+
+    def _of_lines(self, lines: Iterable[tuple[int, str]]) -> tuple[IntArray, dict[str, IntArray]]:
+        """Return the numbers of the lines with jobs, and the columns of these jobs."""
+        rows = []
+        for number, text in lines:
+            self._reader.line = number
+            if (record := self._reader.read_line(text)) is None:
+                self._reader.count_without_job(text)
+                continue
+            self._reader.tally.read += 1
+            start_s = NEVER if record.start_s is None else record.start_s
+            times = (record.id, record.submit_s, record.run_s, record.walltime_s, start_s)
+            rows.append(
+                (number, *times, self._code_of(record.ask), *map(self._word, (record.user, record.name, record.queue)))
+            )
+        columns = np.array(rows, np.int64).reshape(len(rows), 1 + len(_NAMES)).T
+        return columns[0], dict(zip(_NAMES, columns[1:], strict=True))
+
+    def _of_fields(self, fields: list[IntArray]) -> tuple[BoolArray, dict[str, IntArray]]:
+        """Return which plain lines have jobs, and the columns of these jobs. Raise `_Refused`."""
+        tally, (submit_s, run_s, allocated, requested) = self._reader.tally, (fields[at] for at in (1, 3, 4, 6))
+        ran, processors = run_s >= 1, np.where(requested > 0, requested, allocated)
+        kept = ran & (processors >= 1)
+        _count(tally.dropped, NOT_RUN, ~ran)
+        _count(tally.dropped, NO_PROCESSORS, ran & ~kept)
+        if (submit_s < 0).any():
+            raise _Refused
+        processors = processors[kept]
+        id, submit_s, wait_s, run_s, _, used_kib, _, walltime_s, requested_kib, user, name, queue, partition = (
+            column[kept] for column in fields
+        )
+        unlimited, long = walltime_s < 1, run_s > walltime_s
+        _count(tally.taken, UNLIMITED, unlimited)
+        _count(tally.cut, CUT, long & ~unlimited)
+        walltime_s, run_s = (
+            np.where(unlimited, run_s, walltime_s),
+            np.where(unlimited, run_s, np.minimum(run_s, walltime_s)),
+        )
+        start_s = submit_s + np.maximum(wait_s, 0)
+        if max(column.max(initial=0) for column in (start_s, walltime_s)) > MAX_TIME_S:
+            raise _Refused
+        return kept, {
+            "id": id,
+            "submit_s": submit_s,
+            "run_s": run_s,
+            "walltime_s": walltime_s,
+            "recorded_start_s": np.where(wait_s < 0, NEVER, start_s),
+            "request": self._codes(processors, requested_kib, used_kib, partition),
+            "user": self._word_codes(user),
+            "name": self._word_codes(name),
+            "queue": self._word_codes(queue),
+        }
+
+    def _codes(self, *columns: IntArray) -> IntArray:
+        """Return the code of the request in each line."""
+        keys = list(zip(*(column.tolist() for column in columns), strict=True))
+        for key in dict.fromkeys(keys):
+            if key not in self._ask_of:
+                processors, requested_kib, used_kib, partition = key
+                requested_mib, used_mib = (-(-max(0, kib) // 1024) for kib in (requested_kib, used_kib))
+                ask = ProcessorCountRequest(processors, requested_mib, used_mib, name_of(str(partition)))
+                self._ask_of[key] = self._code_of(ask)
+        return np.fromiter(map(self._ask_of.__getitem__, keys), np.int64, len(keys))
+
+    def _code_of(self, ask: ResourceRequest) -> int:
+        return self.asks.setdefault(ask, len(self.asks))
+
+    def _word_codes(self, numbers: IntArray) -> IntArray:
+        """Return the code of the name in each line."""
+        different, at = np.unique(numbers, return_inverse=True)
+        codes: IntArray = np.array([self._word(name_of(str(number))) for number in different.tolist()], np.int64)[at]
+        return codes
+
+    def _word(self, word: str) -> int:
+        return self.words.setdefault(word, len(self.words))
+
+
+class _Refused(CpschedError):
+    """A plain line breaks a rule."""
+
+
+def _count(reasons: Counter[str], reason: str, lines: BoolArray) -> None:
+    if count := int(np.count_nonzero(lines)):
+        reasons[reason] += count
+
+
+def _plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntArray], BoolArray]:
+    """Return the plain lines of a block by index, the numbers in each field used, and which of them are longer."""
+    is_blank = text <= _BLANK
+    edges = np.flatnonzero(np.diff(is_blank, prepend=True))
+    begins, stops = edges[::2], edges[1::2]
+    behind = np.searchsorted(begins, ends)
+    fields = np.diff(behind, prepend=0)
+    is_plain = (fields >= FIELDS) & (np.diff(ends, prepend=-1) <= MAX_LINE_CHARS)
+    is_plain[np.searchsorted(ends, np.flatnonzero(~_IN_PLAIN_LINES[text]))] = False
+    lines = np.flatnonzero(is_plain)
+    first, good, columns = (behind - fields)[lines], np.ones(len(lines), np.bool_), []
+    for at in _USED:
+        numbers, are_plain = _numbers(text, begins[first + at], stops[first + at])
+        columns.append(numbers)
+        good &= are_plain
+    lines = lines[good]
+    return lines, [column[good] for column in columns], fields[lines] > FIELDS
+
+
+def _numbers(text: Bytes, begins: IntArray, stops: IntArray) -> tuple[IntArray, BoolArray]:
+    """Return the numbers in some fields, and which of them are written as `str` writes an integer."""
+    is_negative = text[begins] == _MINUS
+    begins = begins + is_negative
+    digits = stops - begins
+    leading_zero = (text[begins] == _ZERO) & ((digits > 1) | is_negative)
+    are_plain = (digits > 0) & (digits <= _DIGITS) & ~leading_zero
+    numbers = np.zeros(len(begins), np.int64)
+    for place in range(min(int(digits.max(initial=0)), _DIGITS)):
+        there = np.flatnonzero(digits > place)
+        found = text[begins[there] + place] - np.uint8(_ZERO)
+        are_plain[there] &= found <= 9
+        numbers[there] = 10 * numbers[there] + found
+    return np.where(is_negative, -numbers, numbers), are_plain

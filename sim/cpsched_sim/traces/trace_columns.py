@@ -1,0 +1,170 @@
+"""The jobs of a trace in columns, which a simulation reads. A job becomes an object when something asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Self, overload
+
+import numpy as np
+from typing_extensions import override
+
+from cpsched.model import NEVER, IntArray, Job, Request
+from cpsched_sim.traces.trace_job import TraceJob
+
+_CHUNK = 4096
+"""Jobs that become objects at a time when all are asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TraceColumns(Sequence[TraceJob]):
+    """Jobs in columns of equal length; as a sequence, its objects. A part of it shares objects that exist.
+
+    `recorded_start_s` is `NEVER` if unknown. `request` indexes `requests`; `user`, `name` and `queue` index `words`.
+    The other fields of a job have their defaults, unless the objects came first (`of`).
+    """
+
+    id: IntArray
+    submit_s: IntArray
+    run_s: IntArray
+    walltime_s: IntArray
+    recorded_start_s: IntArray
+    priority: IntArray
+    tier: IntArray
+    request: IntArray
+    user: IntArray
+    name: IntArray
+    queue: IntArray
+    requests: Sequence[Request]
+    words: Sequence[str]
+    objects: list[TraceJob | None]
+    """The jobs that were asked for; empty before the first."""
+
+    @classmethod
+    def of(cls, items: Iterable[TraceJob]) -> TraceColumns:
+        """Return the columns of jobs; columns are returned as they are."""
+        if isinstance(items, TraceColumns):
+            return items
+        found = list(items)
+        jobs, count = [item.job for item in found], len(found)
+        codes: dict[Request, int] = {}
+
+        def column(values: Iterable[int]) -> IntArray:
+            return np.fromiter(values, np.int64, count)
+
+        return cls(
+            id=column(job.id for job in jobs),
+            submit_s=column(job.submit_s for job in jobs),
+            run_s=column(item.run_s for item in found),
+            walltime_s=column(job.walltime_s for job in jobs),
+            recorded_start_s=column(
+                NEVER if item.recorded_start_s is None else item.recorded_start_s for item in found
+            ),
+            priority=column(job.priority for job in jobs),
+            tier=column(job.tier for job in jobs),
+            request=column(codes.setdefault(job.request, len(codes)) for job in jobs),
+            user=zeros(count),
+            name=zeros(count),
+            queue=zeros(count),
+            requests=tuple(codes),
+            words=("",),
+            objects=list(found),
+        )
+
+    def take(self, chosen: IntArray | slice) -> Self:
+        """Return some jobs, by index, in the given order."""
+        taken = {name: getattr(self, name)[chosen] for name in _COLUMNS}
+        if isinstance(chosen, slice):
+            objects = self.objects[chosen]
+        else:
+            objects = [self.objects[index] for index in chosen.tolist()] if self.objects else []
+        return type(self)(**taken, requests=self.requests, words=self.words, objects=objects)
+
+    def per_job(self, values: Iterable[int]) -> IntArray:
+        """Return a value of each job from the values of `requests`."""
+        of_request: IntArray = np.fromiter(values, np.int64, len(self.requests))[self.request]
+        return of_request
+
+    @override
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @overload
+    def __getitem__(self, index: int) -> TraceJob: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    @override
+    def __getitem__(self, index: int | slice) -> TraceJob | Self:
+        if isinstance(index, slice):
+            return self.take(index)
+        found = self.objects[index] if self.objects else None
+        if found is None:
+            at = range(len(self))[index]
+            found = self._fill(slice(at, at + 1))[0]
+        return found
+
+    @override
+    def __iter__(self) -> Iterator[TraceJob]:
+        for begin in range(0, len(self), _CHUNK):
+            yield from self._fill(slice(begin, begin + _CHUNK))
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list | tuple | TraceColumns) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @override
+    def __repr__(self) -> str:
+        return repr([*self])
+
+    def _fill(self, part: slice) -> list[TraceJob]:
+        """Return the objects of a part; those that did not exist are made and kept."""
+        if not self.objects:
+            self.objects.extend([None] * len(self))
+        found = self.objects[part]
+        if not all(found):
+            found = [old or new for old, new in zip(found, self._made(part), strict=True)]
+            self.objects[part] = found
+        return found  # type: ignore[return-value]
+
+    def _made(self, part: slice) -> Iterator[TraceJob]:
+        columns = (self.id, self.submit_s, self.walltime_s, self.request, self.user, self.name, self.queue, self.run_s,
+                   self.recorded_start_s)  # fmt: skip
+        requests, words = self.requests, self.words
+        for id, submit_s, walltime_s, request, user, name, queue, run_s, start_s in zip(
+            *(column[part].tolist() for column in columns), strict=True
+        ):
+            job = Job(id, submit_s, walltime_s, requests[request], words[user], words[name], words[queue])
+            yield TraceJob(job, run_s, None if start_s == NEVER else start_s)
+
+
+_COLUMNS = tuple(field.name for field in fields(TraceColumns) if field.type == "IntArray")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobsOf(Sequence[Job]):
+    """The jobs of a trace as a scheduler sees them."""
+
+    items: TraceColumns
+
+    @override
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
+        return JobsOf(self.items[index]) if isinstance(index, slice) else self.items[index].job
+
+    @override
+    def __iter__(self) -> Iterator[Job]:
+        return (item.job for item in self.items)
+
+
+def zeros(count: int) -> IntArray:
+    """Return a column of zeros that takes no memory."""
+    return np.broadcast_to(np.int64(0), count)
