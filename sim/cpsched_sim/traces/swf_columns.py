@@ -89,7 +89,7 @@ class SwfColumns:
     def join(self) -> bool:
         """Join the pieces of the columns. Return whether there are jobs, each with a number of its own."""
         self.columns = {name: np.concatenate(self._pieces.pop(name)) for name in _NAMES}
-        return 0 < self.count == len(np.unique(self.columns["id"]))
+        return self.count > 0 and bool((np.diff(np.sort(self.columns["id"])) > 0).all())
 
     def add_block(self, block: bytes) -> None:
         """Add the jobs of some lines."""
