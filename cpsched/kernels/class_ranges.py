@@ -1,9 +1,9 @@
 """Store a plan's classes as ranges of one layout, see `kernels.node_layout`.
 
-A job takes the nodes with the lowest indices of each class. So the class, the range [begin, begin + size), gives its
-first places to a new class. The time of a placement depends on the number of classes, not of nodes. Each range that a
-job takes is a *move*. Moves are undone in reverse order. At the end, the moves of jobs that start now are written as
-nodes.
+A job takes the nodes with the lowest indices of each class. So the class, which is the range [begin, begin + size),
+gives its first places to a new class. The run time of a placement depends on the number of classes, not of nodes. Each
+range that a job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now
+are converted to nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched.model import EXCLUSIVE
 
 @subroutine
 def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
-    """Record that a job takes `units` units on a class's first `count` nodes."""
+    """Record that a job takes `units` units on each of a class's first `count` nodes."""
     m = trial.moves
     if m == len(trial.moved):
         grow_columns(trial, "moved moved_count moved_units moved_begin", m, m + 8)
@@ -28,7 +28,7 @@ def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
 
 @subroutine
 def apply_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: int) -> None:
-    """Create the class of a move's nodes: the job holds units in [start_s, end_s)."""
+    """Create the class of a move's nodes, on which the job occupies units in [start_s, end_s)."""
     apply_scaled_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
@@ -36,7 +36,7 @@ def apply_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: in
 def apply_scaled_move(
     site: SchedulingState, m: int, slot: int, start_s: int, end_s: int, whole: int, times: int
 ) -> None:
-    """Apply a move whose job takes `times` as much, or whole nodes if `whole`."""
+    """Apply a move whose job takes `times` times its amounts, or whole nodes if `whole`."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
     new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole)
@@ -49,7 +49,7 @@ def apply_scaled_move(
 
 @subroutine
 def undo_moves(trial: PlanWorkspace, first: int) -> None:
-    """Undo the moves from `first` on, last one first: classes regain their nodes.
+    """Undo the moves from `first` on, last one first, so that classes regain their nodes.
 
     The caller drops the classes that these moves created.
     """
@@ -65,7 +65,7 @@ def undo_moves(trial: PlanWorkspace, first: int) -> None:
 
 @subroutine
 def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
-    """Return what a job takes of resource `r`; its moves begin at `first`."""
+    """Return the amount of resource `r` that a job takes; its moves begin at `first`."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
         node = kind_node[trial.groups.kind[trial.moved[m]]]
@@ -77,7 +77,7 @@ def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
 def placement_hash(trial: PlanWorkspace, first: int) -> int:
     """Return a hash of the places and units of the moves from `first` on.
 
-    It does not depend on how they are split into moves.
+    The hash does not depend on how the places are split into moves.
     """
     at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
     for m in range(first, trial.moves):
@@ -87,7 +87,7 @@ def placement_hash(trial: PlanWorkspace, first: int) -> int:
 
 @subroutine
 def write_starts(site: SchedulingState) -> None:
-    """Write nodes and units of each start into the plan result, by node index."""
+    """Write nodes and units of each start to the plan result, by node index."""
     draft, trial = site.draft, site.trial
     heads, layout, counts = trial.heads, trial.layout, trial.moved_count
     to = 0

@@ -1,8 +1,8 @@
 """Turn an order into a plan on nodes: each job in turn gets its earliest start.
 
-Placing jobs only adds classes. So the last jobs can be removed: their moves are undone, and the classes added since are
-dropped. Counters saved before each job mark the state to restore. So the search replans only the jobs behind the first
-change of an order.
+Placing jobs only adds classes. So the last jobs can be removed by undoing their moves and dropping the classes added
+since. Counters saved before each job mark the state to restore. In this way, the search replans only the jobs behind
+the first change of an order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> 
 
 @subroutine
 def place_earliest(site: SchedulingState, search: OrderSearchState, position: int, k: int, to: int) -> int:
-    """Place a job at its earliest start beside the placed jobs; return it or NEVER.
+    """Place a job at its earliest start given the placed jobs; return the start, or NEVER if there is none.
 
     Read row `k` of the totals, and write row `to`.
     """
@@ -90,12 +90,12 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int)
 def decode_on_nodes(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
-    """Plan the trial order on nodes; return its cost, `EXCEEDS_LIMIT` above `limit`.
+    """Plan the trial order on nodes; return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
 
-    - The order equals the best one before place `first`.
+    - The order equals the best order before place `first`.
     - A job that can never run costs nothing.
-    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, planning stops: the
-      rest of the plan is known.
+    - Planning stops when the placed jobs occupy the same resources as in the best plan and the rest of both orders is
+      equal, because the rest of the plan is then known.
     - Afterwards `shared.valid` is `first`, although jobs behind that place are still placed.
     """
     order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known
@@ -124,9 +124,8 @@ def decode_on_nodes(
 def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are those behind the head. With `whole`, the others get a planned start, up to
-    `OrderSearchSettings.covered`
-    jobs in all.
+    Later jobs are those behind the head. If `whole`, the other jobs get a planned start, up to
+    `OrderSearchSettings.covered` jobs in total.
     """
     restore_best_prefix(site, search, search.head)
     draft, order, trial, plan_s = site.draft, search.best.order, site.trial, site.draft.plan_s

@@ -1,6 +1,6 @@
-"""Turn an order into a plan on a pool: jobs in turn get their earliest start.
+"""Turn an order into a plan on a pool: each job in turn gets its earliest start.
 
-The search keeps the profile before each job, so that it replans only the jobs behind the first change of an order.
+The search stores the profile before each job, so that it replans only the jobs behind the first change of an order.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from cpsched.model import NEVER
 def decode_on_processor_pool(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
-    """Plan the trial order on a pool; return its cost, `EXCEEDS_LIMIT` above `limit`.
+    """Plan the trial order on a pool; return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
 
-    - The order equals the best one before place `first`.
-    - The first `OrderSearchSettings.reservations` jobs that cannot start now hold their slots. Later jobs may take the
-      slot
-      of any other job. Its price ignores that.
-    - Once the placed jobs hold the same as in the best plan and the rest of both orders is equal, planning stops: the
-      rest of the plan is known.
+    - The order equals the best order before place `first`.
+    - The first `OrderSearchSettings.reservations` jobs that cannot start now reserve their slots. Later jobs may take
+      the slot of any other job. Its cost ignores this.
+    - Planning stops when the placed jobs occupy the same resources as in the best plan and the rest of both orders is
+      equal, because the rest of the plan is then known.
     """
     order, amount, reserve, estimate_s, queue = (
         search.trial.order, search.queued.amount, search.queued.reserve, site.jobs.estimate_s, site.queue,
@@ -64,9 +63,8 @@ def decode_on_processor_pool(
 def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are those behind the head. With `whole`, the others get a planned start, up to
-    `OrderSearchSettings.covered`
-    jobs in all.
+    Later jobs are those behind the head. If `whole`, the other jobs get a planned start, up to
+    `OrderSearchSettings.covered` jobs in total.
     """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s
     amount, order = search.queued.amount, search.best.order

@@ -1,4 +1,4 @@
-"""Define the one fit rule: amounts taken, units that fit, broken rules.
+"""Define the fit rule, once: amounts taken, units that fit, violated rules.
 
 Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
 and a kernel's `NodeResourceState` both have `capacity` and `node_sets`.
@@ -14,11 +14,11 @@ from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 UNBOUNDED = 1 << 62
-"""A number of units above any node's, and an instant after all others."""
+"""A number of units larger than that of any node, and a time after all other times."""
 MOST_UNITS = 1 << 22
-"""Maximum units whose product with `value_bounds.MOST_AMOUNT` fits into 64 bits.
+"""Maximum number of units whose product with `value_bounds.MOST_AMOUNT` fits into 64 bits.
 
-A product is faster than a division.
+Up to this number, `units_that_fit` multiplies, which is faster than a division.
 """
 
 # ------------------------------------------------------------------------------------------ one resource of one node
@@ -26,7 +26,7 @@ A product is faster than a division.
 
 @scalar_subroutine
 def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
-    """Return what `units` units take of a node's resource; exclusive jobs take all."""
+    """Return the amount of a node's resource that `units` units take; exclusive jobs take all."""
     return capacity if whole else units * amount
 
 
@@ -34,7 +34,7 @@ def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
 def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
     """Return how many units, at most `most`, fit into `free` of a resource.
 
-    For an exclusive job: 0 if any of it is in use.
+    For an exclusive job, return 0 if any of the resource is in use.
     """
     if whole and free != capacity:
         return 0
@@ -58,7 +58,7 @@ def is_eligible(jobs: JobTable, slot: int, machine: Hardware, node: int) -> bool
 
 @subroutine
 def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
-    """Return whether a node is idle by the free amounts `free` (int64[N, R])."""
+    """Return whether a node is idle according to the free amounts `free` (int64[N, R])."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[node, r] != machine.capacity[node, r]:
             return False
@@ -79,9 +79,9 @@ def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int
 
 @subroutine
 def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
-    """Return how many units like a job's fit on a node, by `free` (int64[N, R]).
+    """Return how many units of a job's kind fit on a node, given `free` (int64[N, R]).
 
-    Respect node set and sharing rules, but not the job's number of units. The result is at most 1 for `distinct` jobs.
+    Respect node set and sharing rules, but not the job's number of units. For `distinct` jobs, return at most 1.
     """
     sharing = jobs.sharing[slot]
     if not is_eligible(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not is_idle(machine, free, node)):
@@ -92,7 +92,7 @@ def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, no
 
 @subroutine
 def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
-    """Return what `units` units of a job take of resource `r` of a node."""
+    """Return the amount of resource `r` that `units` units of a job take on a node."""
     return amount_taken(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
 
 
@@ -126,27 +126,27 @@ def add_to_free(
 NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNITS, SHARED, OUTSIDE, IN_USE, LACKS = (
     1 << i for i in range(11)
 )
-"""Rules that a start can break, as bits:
+"""Rules that a start can violate, as bits:
 
 - `NOT_QUEUED`: the job is not in the queue. `TWICE`: the job starts twice.
 - `NO_PLACEMENT`: the offsets are invalid.
 - `NO_NODE`, `OUT_OF_ORDER`, `LISTED_TWICE`: a node does not exist, is out of order, or is listed twice.
 - `WRONG_UNITS`: the number of units differs from the request.
 - `SHARED`: units that require distinct nodes share a node.
-- `OUTSIDE`: a node is outside of the job's node set.
+- `OUTSIDE`: a node is outside the job's node set.
 - `IN_USE`: a node of an exclusive job is in use.
 - `LACKS`: a node has too little of a resource free.
 """
 
 QUEUED, STARTED = 1, 2
-"""State of a job during verification; other values: not in the queue."""
+"""State of a job during verification; any other value means that the job is not in the queue."""
 
 
 @subroutine
 def entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
-    """Return the rules that an entry breaks; `previous` is the last entry's node."""
+    """Return the rules that an entry violates, as bits; `previous` is the node of the entry before."""
     if not 0 <= node < len(free):
         return NO_NODE
     found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0
@@ -173,7 +173,7 @@ def start_faults(
     i: int, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn, phase: FixedColumn,
     free: FixedMatrix, machine: Hardware, jobs: JobTable,
 ) -> int:  # fmt: skip
-    """Return the rules that the `i`-th start breaks, as bits.
+    """Return the rules that the `i`-th start violates, as bits.
 
     `phase[slot]` is `QUEUED`, `STARTED` or another value.
     """
@@ -202,7 +202,7 @@ def verify_and_take_starts(
 ) -> int:  # fmt: skip
     """Verify all starts in order, and apply them.
 
-    Return -1 if no start breaks a rule. Otherwise return the position of the first start that breaks a rule, and leave
+    Return -1 if no start violates a rule. Otherwise, return the position of the first start that does, and leave
     `free`, its sum and `phase` unchanged.
     """
     for i in range(len(slots)):

@@ -1,13 +1,13 @@
 """Group nodes with the same availability profile into node classes.
 
-The *profile* of a node is its free amounts from now on: steps (second, amounts [R]). The first step is open-ended.
-Example: a node with 2 of 8 cores free, whose only job ends at second 900, has the profile (open, 2), (900, 8). Nodes of
-the same kind with the same profile form a *class*.
+The *profile* of a node is its free amounts from now on: steps of a time (s) and amounts [R]. The first step is
+open-ended. Example: a node with 2 of 8 cores free, whose only job ends at second 900, has the profile (open, 2),
+(900, 8). Nodes of the same kind with the same profile form a *class*.
 
 A profile never changes. A node on which a job starts or ends moves to another class, whose profile is a copy with one
-edit. In a plan, ranges of nodes move, see `cpsched.kernels.class_ranges`.
+change. In a plan, ranges of nodes move, see `cpsched.kernels.class_ranges`.
 
-Choices depend on profiles and node indices, never on the number of a class. So the same instant gives the same
+Choices depend on profiles and node indices, never on the number of a class. Therefore, the same instant gives the same
 decision, whether its classes were carried between rounds or rebuilt.
 """
 
@@ -22,7 +22,7 @@ from cpsched.kernels.scheduling_state import NodeClasses, NodeResourceState, gro
 from cpsched.model import NEVER, IntArray, JobTable
 
 OPEN_ENDED = -NEVER
-"""Second of a profile's first step."""
+"""Time of a profile's first step."""
 
 # ------------------------------------------------------------------------------------------ edges of classes
 
@@ -45,7 +45,7 @@ def move_node(of: Column, edged: Column, node: int, g: int) -> None:
 
 @scalar_subroutine
 def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
-    """Find a block's edges: nodes of another class than the node before."""
+    """Find a block's edges: nodes whose class differs from that of the node before."""
     count, last = 0, of[block * BLOCK - 1] if block > 0 else -1
     for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
         if of[node] != last:
@@ -69,7 +69,7 @@ def hash64(value: int) -> int:
 
 @scalar_subroutine
 def line_key(at_s: int, r: int) -> int:
-    """Return a signature's weight of one unit of `r` that a profile gains at `at_s`."""
+    """Return the weight, in a signature, of one unit of `r` that a profile gains at `at_s`."""
     return hash64(r) if at_s == OPEN_ENDED else hash64(hash64(at_s) + r)
 
 
@@ -100,12 +100,12 @@ def signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn)
     return found
 
 
-# ------------------------------------------------------------------------------------------ making classes
+# ------------------------------------------------------------------------------------------ building classes
 
 
 @subroutine
 def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
-    """Allocate `more_groups` classes and `more_steps` steps behind those in use."""
+    """Allocate space for `more_groups` classes and `more_steps` steps behind those in use."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
@@ -130,8 +130,8 @@ def build_node_classes(
     nodes, resources = machine.free.shape
     found = signatures(machine, jobs, running)
 
-    # Number the classes by a hash table of signatures. The first node of a class leads it: `leader[node]` is the class
-    # that a node leads, -1 for the others.
+    # Number the classes with a hash table of signatures. The first node of a class leads it; `leader[node]` is that
+    # class, or -1 for other nodes.
     mask = 1
     while mask < 2 * nodes:
         mask *= 2
@@ -157,7 +157,7 @@ def build_node_classes(
             if leader[place_node[at]] >= 0:
                 most[leader[place_node[at]]] += 1
 
-    # Store the profiles one after the other; the first step of each is what is free now.
+    # Store the profiles one after the other; the first step of each contains the amounts that are free now.
     groups.count = groups.steps = 0
     make_room(groups, n, most.sum())
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
@@ -172,7 +172,7 @@ def build_node_classes(
     for node in range(nodes):
         size[of[node]] += 1
 
-    # Add the amounts that running jobs release, by their ends.
+    # Add the amounts that running jobs release, in the order of their ends.
     for slot in running:
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
             node = place_node[at]
@@ -198,7 +198,7 @@ def build_node_classes(
 def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
     """Begin a plan on carried classes: copy their numbers, share their profiles.
 
-    `of` and its edges are shared, too, because a plan does not write them. The plan adds classes and steps behind those
+    `of` and its edges are also shared, because a plan does not write them. The plan adds classes and steps behind those
     in use.
     """
     n = carried.count
@@ -222,8 +222,8 @@ def add_edited(
 ) -> int:  # fmt: skip
     """Add a class without nodes; return its number.
 
-    Its profile is that of class `g`, plus `sign` times what a job takes during [start_s, end_s): `units` units or, with
-    `whole`, all of the node. Steps equal to the step before are dropped.
+    Its profile is that of class `g`, plus `sign` times the amounts that a job takes during [start_s, end_s): `units`
+    units or, if `whole`, the whole node. Steps equal to the step before are dropped.
     """
     node = machine.kind_node[groups.kind[g]]
     make_room(groups, 1, groups.length[g] + 2)
@@ -234,7 +234,7 @@ def add_edited(
         since_s = at[first + i]
         until_s = at[first + i + 1] if i + 1 < n else NEVER
 
-        # A step of the old profile becomes up to three: itself, and one each if the edit begins or ends in it.
+        # A step of the old profile becomes up to three steps: itself, and one each if the change begins or ends in it.
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:

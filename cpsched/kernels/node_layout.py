@@ -1,8 +1,8 @@
-"""Lay the nodes of a plan out in a row, class by class, and merge ranges of it.
+"""Lay out the nodes of a plan in a row, class by class, and merge ranges of it.
 
-The nodes of a class are a range of places, in index order. The time of a layout depends on the number of runs (nodes of
-one class with successive indices), not of nodes. Each block of nodes caches where its runs begin, until one of its
-nodes moves.
+The nodes of a class are a range of places, in index order. The run time of a layout depends on the number of runs
+(nodes of one class with successive indices), not of nodes. For each block of nodes, the beginnings of its runs are
+cached until one of its nodes moves.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def open_layout(trial: PlanWorkspace) -> None:
 
 @subroutine
 def request_runs(trial: PlanWorkspace, count: int) -> None:
-    """Compute the runs of each class that one of the first `count` ranges belongs to.
+    """Compute the runs of each class to which one of the first `count` ranges belongs.
 
-    Many plans need the nodes of few classes. So the first call lays out only these classes, the second call all.
+    Many plans need the nodes of only a few classes. So the first call lays out only these classes, the second call all.
     """
     heads, layout, missing = trial.heads, trial.layout, False
     for i in range(count):
@@ -57,7 +57,7 @@ def build_runs(trial: PlanWorkspace) -> None:
         layout.since, layout.until, layout.first, layout.asked, layout.ahead, layout.next,
     )  # fmt: skip
 
-    # The runs in index order, and their number by class.
+    # The runs in index order, and their number per class.
     runs, goes_on = 0, 0
     for g in range(count):
         ahead[g] = 0
@@ -75,7 +75,7 @@ def build_runs(trial: PlanWorkspace) -> None:
     if goes_on:
         until[runs - 1] = nodes
 
-    # Each run goes behind the earlier ones of its class.
+    # Each run goes behind the earlier runs of its class.
     before = 0
     for g in range(count):
         next_[g], ahead[g], before = first[g], before, before + ahead[g]
@@ -106,7 +106,7 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
 
 @scalar_subroutine
 def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
-    """Return the first place, at most `last`, whose node is >= `below`, and its run.
+    """Return the first place, at most `last`, whose node is >= `below`, and the run of this place.
 
     The search begins in `run`, whose first node has a lower index than `below`. All places up to `last` belong to one
     class.
@@ -133,7 +133,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 @subroutine
 def make_room_for_heads(heads: NodeRangeHeap, count: int) -> None:
-    """Allocate `count` ranges; the old contents may be lost."""
+    """Allocate space for `count` ranges; the old contents may be lost."""
     if count > len(heads.heap):
         grow_columns(heads, "heap key group run place last", 0, count)
 
@@ -162,7 +162,7 @@ def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
 
 @scalar_subroutine
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
-    """Move the first entry behind the heap of the others; return `count` - 1."""
+    """Move the first entry behind the heap of the other entries; return `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sift_down(heap, key, count - 1, 0)
     return count - 1
@@ -170,7 +170,7 @@ def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
 
 @scalar_subroutine
 def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
-    """Return the second smallest key of a heap; `none` if it has one entry."""
+    """Return the second smallest key of a heap; `none` if the heap has one entry."""
     found = key[heap[1]] if count > 1 else none
     return min(found, key[heap[2]]) if count > 2 else found
 
@@ -194,7 +194,7 @@ def open_range_heap(trial: PlanWorkspace, count: int) -> None:
 
 @subroutine
 def advance_first_range(trial: PlanWorkspace, count: int, most: int) -> int:
-    """Advance the range with the lowest next node; return how many ranges are left.
+    """Advance the range with the lowest next node; return the number of unfinished ranges.
 
     Advance it by at most `most` places, until the next node of another range is lower.
     """

@@ -1,7 +1,7 @@
-"""List schedulers on nodes: the rules of `pool_scheduling` on node classes.
+"""List schedulers on nodes: the rules of `pool_list_scheduling` on node classes.
 
 EASY makes one reservation. The first job that cannot start reserves its earliest start, which `earliest_reservation`
-finds by `availability.earliest_start` (EASY's shadow time). Later jobs start if they do not delay it.
+finds with `availability.earliest_start` (EASY's shadow time). Later jobs start if they do not delay this start.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from cpsched.kernels.scheduling_state import (
 from cpsched.model import NEVER, JobTable
 
 REMEMBERED = 16
-"""Number of failed jobs to remember, to skip jobs that demand at least as much."""
+"""Number of failed jobs to remember, so that jobs that demand at least as much can be skipped."""
 
 SOME_GROUPS = 256
-"""Number of empty classes to keep: dropping them takes longer than skipping them."""
+"""Number of empty classes to keep, because dropping them takes longer than skipping them."""
 
 SLOTTED = 64
-"""Number of remembered reservations, lower bounds for jobs that demand as much."""
+"""Number of reservations to remember, as lower bounds for jobs that demand at least as much."""
 
 
 @subroutine
@@ -89,7 +89,7 @@ def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> 
 
 @subroutine
 def known_lower_bound(site: SchedulingState, slot: int) -> int:
-    """Return a lower bound on a job's start from the remembered reservations."""
+    """Return a lower bound on a job's start, from the remembered reservations."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
     for i in range(trial.slotted):
         if trial.slotted_s[i] > found and demands_at_least(jobs, slot, trial.slotted_job[i]):
@@ -99,7 +99,7 @@ def known_lower_bound(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Remember a reservation; if placements are final, replace one of equal demand."""
+    """Remember a reservation; if placements are final, replace a reservation with equal demand."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
@@ -114,16 +114,16 @@ def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None
 
 @subroutine
 def starts_now(site: SchedulingState, slot: int) -> bool:
-    """Return whether a job can start now beside all planned jobs.
+    """Return whether a job can start now, given all planned jobs.
 
-    If so, `trial.found` holds the units on one node of each class.
+    If so, `trial.found` contains the units on one node of each class.
     """
     return starts_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
 
 
 @subroutine
 def starts_until(site: SchedulingState, slot: int, end_s: int) -> bool:
-    """Return whether a job can start now and hold its nodes until `end_s`."""
+    """Return whether a job can start now and occupy its nodes until `end_s`."""
     trial, jobs = site.trial, site.jobs
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
@@ -137,9 +137,9 @@ def starts_until(site: SchedulingState, slot: int, end_s: int) -> bool:
 
 @subroutine
 def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
-    """Return a job's earliest start beside all planned jobs, or NEVER.
+    """Return a job's earliest start given all planned jobs, or NEVER.
 
-    The job must not be able to start now or before `from_s`. Set `trial.found` and `trial.rank` for the result: nodes
+    The job must not be able to start now or before `from_s`. Set `trial.found` and `trial.rank` for the result. Nodes
     that become free last rank highest, so that nodes that are free now stay free for other jobs.
     """
     start_s = earliest_slot(site, slot, from_s)
@@ -169,8 +169,8 @@ def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
 def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) -> None:
     """Place a job from `start_s` on, and record its start.
 
-    Of the nodes with `trial.found` units, the job gets those of the highest `trial.rank` if `ranked`, else those of the
-    lowest index.
+    Of the nodes with `trial.found` units, the job gets those with the highest `trial.rank` if `ranked`, otherwise those
+    with the lowest index.
     """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
     first = trial.moves
@@ -180,7 +180,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
         apply_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
-    # A job that starts now enters the plan result, and reduces the available amounts.
+    # A job that starts now is added to the plan result, and reduces the available amounts.
     if start_s > site.now_s:
         trial.reserved += 1
         return
@@ -196,7 +196,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
 def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
     """Return the last index in [i, last] whose job might still start now, else i - 1.
 
-    Check sums and remembered failures; with `look`, check the nodes, too.
+    Check sums and remembered failures; if `look`, also check the nodes.
     """
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
@@ -211,7 +211,7 @@ def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: i
 
 @subroutine
 def resize_class_columns(trial: PlanWorkspace) -> None:
-    """Resize `found` and `rank` to the classes; drop empty classes if they are many."""
+    """Resize `found` and `rank` to the number of classes; drop empty classes if there are many."""
     if trial.lasting and trial.groups.count > trial.crowd:
         drop_empty_classes(trial.groups)
         trial.crowd = 2 * trial.groups.count + SOME_GROUPS
@@ -221,17 +221,17 @@ def resize_class_columns(trial: PlanWorkspace) -> None:
 
 @kernel
 def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
-    """Plan the queue on nodes into `site.draft`; return how many jobs start now.
+    """Plan the queue on nodes and write the plan to `site.draft`; return how many jobs start now.
 
-    Jobs come in the order of the method; for the order `GIVEN`, in that of `given` (queue positions).
+    Jobs come in the order of the method; for the order `GIVEN`, in the order of `given` (queue positions).
 
     - A job that fits starts.
     - The first `method.reservations` jobs that do not fit reserve their earliest start.
-    - Later jobs start if and only if they fit beside the reservations.
+    - Later jobs start if and only if they fit together with the reservations.
     - A job that does not fit even after all jobs have ended is skipped.
 
-    Planning stops when no further job can start: at once for starts alone, after `MAX_COVERED` reservations for a whole
-    plan, never with `TO_ITS_END`. Stale classes are rebuilt.
+    Planning stops when no further job can start. If only starts are needed, it stops immediately; for a whole plan,
+    after `MAX_COVERED` reservations; with `TO_ITS_END`, never. Stale classes are rebuilt.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
@@ -247,7 +247,7 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
         slot, start_s = queue[position], NEVER
         resize_class_columns(trial)
 
-        # Start it now, or reserve, or skip it, or stop.
+        # Start the job now, reserve for it, skip it, or stop.
         if starts_now(site, slot):
             start_s = site.now_s
             if best_fit:
@@ -279,10 +279,10 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
 
 @kernel
 def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
-    """Return when a job outside of the queue could start beside the plan, or NEVER.
+    """Return when a job outside the queue could start in addition to the plan, or NEVER.
 
-    The job is in the table, and `plan_on_nodes` made the plan. The job is not placed or remembered, so its slot can be
-    reused.
+    The job is in the table, and `plan_on_nodes` made the plan. The job is neither placed nor remembered, so its slot
+    can be reused.
     """
     trial = site.trial
     hopeless, slotted = trial.hopeless, trial.slotted

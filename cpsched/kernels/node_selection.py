@@ -12,8 +12,8 @@ from cpsched.kernels.scheduling_state import SchedulingState
 def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
     """Record the moves that give a job `need` units, by node index.
 
-    If `ranked`, classes of the highest rank come first. A node of class `g` holds `trial.found[g]` units. All nodes
-    together hold at least `need`.
+    If `ranked`, the classes with the highest rank come first. A node of class `g` holds `trial.found[g]` units. All
+    nodes together hold at least `need` units.
     """
     trial = site.trial
     groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
@@ -33,8 +33,8 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
 def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
     """Take whole ranks of nodes, highest first, while a rank is within the need.
 
-    `heads` holds `n` classes, keyed by rank. Return how many classes have the next rank, and how many units they must
-    give. These classes are at the front of the heap. Both numbers are 0 if the need is met.
+    `heads` contains `n` classes, keyed by rank. Return how many classes have the next rank, and how many units they
+    must contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found
@@ -62,7 +62,7 @@ def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int,
 def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
     """Take the nodes with the lowest indices of the `n` classes in `heads`.
 
-    The last node may give less than it holds.
+    The last node may contribute fewer units than it holds.
     """
     trial = site.trial
     groups, heads, found = trial.groups, trial.heads, trial.found
@@ -71,7 +71,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         h, g = heap[i], group[heap[i]]
         place[h], heads.last[h] = groups.begin[g], groups.begin[g] + groups.size[g]
 
-    # A single class gives its first places, without a look at its nodes.
+    # A single class gives its first places, so its nodes need not be examined.
     wanted, final, left = need, heap[0], n
     if n == 1:
         each = found[group[final]]
@@ -85,7 +85,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         left = advance_first_range(trial, left, (wanted + each - 1) // each)
         wanted -= each * (place[final] - before)
 
-    # The last node gives only the rest of the need.
+    # The last node contributes only the rest of the need.
     for i in range(n):
         h, g = heap[i], group[heap[i]]
         count = place[h] - groups.begin[g]

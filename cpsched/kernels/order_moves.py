@@ -1,4 +1,4 @@
-"""Change an order at random: the moves of a local search."""
+"""Change an order at random: the moves of the local search."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def reinsert(search: OrderSearchState, low: int, high: int) -> int:
 
 @subroutine
 def propose_move(search: OrderSearchState) -> int:
-    """Set the trial order to the best order with one move; keep the fixed jobs.
+    """Set the trial order to the best order changed by one move; keep the fixed jobs.
 
-    Return the first changed place. Set `shared.upto` to the place behind the last changed one.
+    Return the first changed place. Set `shared.upto` to the place behind the last changed place.
     """
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):

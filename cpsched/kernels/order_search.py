@@ -1,4 +1,4 @@
-"""Search orders of the queue for `lookahead`: candidates, local search, plan."""
+"""Search over orders of the queue for `lookahead`: candidates, local search, plan."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ LAST, FIRST_COME, SHORTEST_JOB, SMALLEST_AREA, SHORTEST_SMALL, LARGEST_AREA, SMI
 
 - `LAST`: the order of the previous round, then new jobs.
 - `FIRST_COME`, `SHORTEST_JOB`, `SMALLEST_AREA`, `SHORTEST_SMALL`, `LARGEST_AREA`: reg, sjf, saf, spf and laf.
-- `SMITH`: by price per second divided by area, largest first (Smith 1956).
+- `SMITH`: by cost per second divided by area, largest first (Smith 1956).
 """
 
 NONE_START, ALL_START, SEARCHED = range(3)
-"""Outcome of a round: no job can start, all jobs start, or a search."""
+"""Outcomes of a round: no job can start, all jobs start, or a search was needed."""
 
 
 @subroutine
 def build_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
-    """Set the trial order to `found`: overdue jobs first, without impossible jobs."""
+    """Set the trial order to `found`, with overdue jobs first and without jobs that can never run."""
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
     for i in range(search.overdue):
@@ -78,7 +78,7 @@ def pin_overdue_jobs(site: SchedulingState, search: OrderSearchState) -> None:
 
 @subroutine
 def last_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
-    """Write the previous round's order, then new jobs, into `found`."""
+    """Write the previous round's order, then new jobs, to `found`."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
         where[queue[i]] = i + 1
@@ -123,7 +123,7 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
 
 @subroutine
 def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
-    """Return the cost of the jobs behind the head, run one by one on all nodes."""
+    """Return the cost of the jobs behind the head if they ran one by one on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -154,7 +154,7 @@ def decode(
 
 @subroutine
 def longest_wait(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return the longest wait in the trial plan, past and planned, in seconds."""
+    """Return the longest wait in the trial plan, past plus planned, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
         if search.trial.starts[k] != NEVER:
@@ -170,7 +170,7 @@ def is_tried(search: OrderSearchState, which: int) -> bool:
 
 @subroutine
 def is_budget_used(search: OrderSearchState, counted: bool) -> bool:
-    """Return whether this round has placed `OrderSearchSettings.work` jobs."""
+    """Return whether this round has placed as many jobs as `OrderSearchSettings.work` allows."""
     return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
 
 
@@ -186,10 +186,10 @@ def accept_whole(search: OrderSearchState) -> None:
 def bounding_candidates(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> tuple[float, float]:
-    """Plan the previous order and the arrival order; keep the cheaper as the best.
+    """Plan the previous order and the arrival order; keep the cheaper one as the best order.
 
-    The bound is the shorter of their longest waits. Return the cost of the cheaper order, and of its head. Each order
-    is decoded once, because only prices depend on the bound.
+    The bound is the shorter of their longest waits. Return the cost of the cheaper order, and the cost of its head.
+    Each order is decoded once, because only costs depend on the bound.
     """
     best, head_cost, bound_s = EXCEEDS_LIMIT, EXCEEDS_LIMIT, NEVER
     for which in (LAST, FIRST_COME):
@@ -241,7 +241,7 @@ def best_candidate(
 def hill_climb(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, best: float, counted: bool
 ) -> float:
-    """Apply random moves; keep those that cost no more. Return the head's cost."""
+    """Apply random moves, and keep those that do not increase the cost; return the head's cost."""
     if search.head - search.fixed < 2:
         return best
     for _ in range(search.settings.limit):
@@ -263,7 +263,7 @@ def open_search(
     site_weight: FixedReals,
     counted: bool,
 ) -> None:
-    """Begin a round: compute prices, and find the jobs that can ever run."""
+    """Begin a round: compute costs, and find the jobs that can ever run."""
     n = site.queued
     make_room_for(search, n, len(site.jobs.units), site.machine.free.shape[1])
     weigh_jobs(site, search, objective, site_weight)
@@ -285,7 +285,7 @@ def open_search(
 
 @subroutine
 def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return `ALL_START` or `NONE_START` if all orders give it, else `SEARCHED`."""
+    """Return `ALL_START` or `NONE_START` if every order has this outcome, else `SEARCHED`."""
     available, wanted, least = pool_free(site), 0, NEVER
     for i in range(site.queued):
         if search.queued.amount[i] != NEVER:
@@ -298,7 +298,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
 
 @subroutine
 def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
-    """Presolve as on a pool, but on nodes; for `ALL_START`, place the jobs."""
+    """Presolve as on a pool, but on nodes; if the outcome is `ALL_START`, place the jobs."""
     none = True
     for i in range(site.queued):
         resize_class_columns(site.trial)
@@ -327,7 +327,7 @@ def store_best_order(site: SchedulingState, search: OrderSearchState) -> None:
 
 @subroutine
 def apply_best_order(site: SchedulingState, search: OrderSearchState, whole: bool, counted: bool) -> None:
-    """Write the plan of the best order into the plan result."""
+    """Write the plan of the best order to the plan result."""
     if counted:
         apply_plan_on_pool(site, search, whole)
     else:
@@ -395,15 +395,15 @@ Asked = tuple[Reals, FixedReals, bool, bool]
 """Arguments of `look_ahead`:
 
 - expected run times in seconds, by queue position;
-- the site's factors on the jobs' weights, by queue position; empty if all are equal;
+- the site's factors for the jobs' weights, by queue position; empty if all factors are equal;
 - whether the cluster is a counted pool;
-- whether to return the whole plan instead of the starts alone.
+- whether to return the whole plan instead of only the starts.
 """
 
 
 @kernel
 def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, asked: Asked) -> int:
-    """Plan the queue into `site.draft`; keep the best order for the next round.
+    """Plan the queue and write the plan to `site.draft`; keep the best order for the next round.
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
     """

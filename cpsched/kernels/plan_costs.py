@@ -1,7 +1,7 @@
-"""Compute the cost of a plan: the sum of a price per job, by its planned start.
+"""Compute the cost of a plan: the sum of a cost per job, which depends on its planned start.
 
 Symbols: r is a job's number of processors, E its expected run time (s), W its wait so far (s), and F = W + E.
-`WaitCostParameters` sets the price of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
+`WaitCostParameters` defines the cost of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cpsched.model import NEVER
 HOUR = 3600.0
 
 BOUND_FROM = 0.5
-"""Share of the bound of the longest wait from which the bound applies to a job.
+"""Share of the bound on the longest wait from which the bound applies to a job.
 
-Plans for younger jobs reach further ahead, and rely on estimates.
+Plans for jobs with shorter waits reach further ahead, and rely more on estimates.
 """
 
 
 TYPICAL = 0.75
-"""Quantile of the jobs' areas that is the typical area of a queue."""
+"""The quantile of the jobs' areas that defines the typical area of a queue."""
 
 
 @scalar_subroutine
 def power(x: float, power: int) -> float:
-    """Return `x` to a small integer power."""
+    """Return `x` raised to a small positive integer power."""
     result = x
     for _ in range(power - 1):
         result *= x
@@ -41,7 +41,7 @@ def power(x: float, power: int) -> float:
 def typical_area(site: SchedulingState, search: OrderSearchState, least_s: float) -> float:
     """Return the `TYPICAL` quantile of the queued jobs' areas r E.
 
-    Areas are in processor seconds. E counts as at least `least_s`. The queue must not be empty.
+    Areas are in processor seconds. E is at least `least_s`. The queue must not be empty.
     """
     jobs, queue, expected, areas = site.jobs, site.queue, search.queued.expected, np.empty(site.queued)
     for i in range(site.queued):
@@ -76,9 +76,9 @@ def weigh_without_site(
 def weigh_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
 ) -> None:
-    """Compute each queued job's price of a second, and its reserve in processors.
+    """Compute each queued job's cost per second, and its reserve in processors.
 
-    `site_weight` holds the site's factors by queue position, or is empty. The queue must not be empty.
+    `site_weight` contains the site's factors by queue position, or is empty. The queue must not be empty.
     """
     jobs, queue, least_s = site.jobs, site.queue, objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
@@ -100,9 +100,9 @@ def weigh_jobs(
 def start_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, position: int, start_s: int
 ) -> float:
-    """Return the cost of a job's start at `start_s`: 0 for now.
+    """Return the cost of a job's start at `start_s`; 0 if it starts now.
 
-    Return `EXCEEDS_LIMIT` if the start breaks the bound.
+    Return `EXCEEDS_LIMIT` if the start violates the bound.
     """
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
     if waited_s + delay_s > search.bound_s and waited_s >= BOUND_FROM * search.bound_s:
@@ -120,7 +120,7 @@ def prefix_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
-    """Return the cost of a decoded order's head; `total` is its cost before `first`.
+    """Return the cost of a decoded order's head; `total` is its cost before place `first`.
 
     Write `spent` from place `first` on.
     """
@@ -137,7 +137,7 @@ def remaining_cost(
 ) -> float:
     """Return the cost of a trial plan that equals the best plan from place `k` on.
 
-    `total` is its cost before. Return `EXCEEDS_LIMIT` above `limit`.
+    `total` is its cost before place `k`. Return `EXCEEDS_LIMIT` if the cost is above `limit`.
     """
     search.shared.same = k
     cost = prefix_cost(site, search, objective, search.best.order, search.best.starts, search.trial.spent, k, total)

@@ -1,10 +1,9 @@
 """List schedulers on a counted pool: strict, greedy, EASY, several reservations.
 
-A *pool* is a cluster of one resource where the node of a unit does not matter: a single node, or nodes of one unit
-each. Counting units suffices, because jobs that never exceed the count can always be placed beside the running jobs
-(interval graphs are perfect). `cpsched.kernels.node_list_scheduling` has the same schedulers on nodes. They take six
-times
-as long.
+A *pool* is a cluster with one resource in which the node of a unit does not matter: a single node, or nodes with one
+unit each. Counting units suffices, because jobs that never exceed the count can always be placed together with the
+running jobs (interval graphs are perfect). `cpsched.kernels.node_list_scheduling` has the same schedulers on nodes,
+which take six times as long.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LOOK_AGAIN = 250
 
 @subroutine
 def pool_demand(site: SchedulingState, slot: int) -> int:
-    """Return what a queued job takes of a pool; NEVER if it can never fit."""
+    """Return the amount that a queued job takes of a pool; NEVER if it can never fit."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
     if machine.free.shape[0] > 1:
@@ -50,7 +49,7 @@ def pool_free(site: SchedulingState) -> int:
 
 @subroutine
 def collect_releases(site: SchedulingState) -> int:
-    """Record what each running job releases at its end; return the sum."""
+    """Record the amount that each running job releases at its end; return the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
     grow_columns(draft, "held", 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
@@ -85,7 +84,7 @@ def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
 
 @subroutine
 def profile_of(site: SchedulingState, free: int, times: Column, level: Column) -> int:
-    """Write the profile from now on as active jobs end; return its length."""
+    """Write the profile from now on, as running and started jobs end; return its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free
@@ -121,9 +120,9 @@ def start_fitting_jobs(site: SchedulingState, free: int, first: int) -> None:
 
 @subroutine
 def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[int, int]:
-    """Return EASY's shadow time for `need` units, and the units free from then on.
+    """Return EASY's shadow time for `need` units, and the number of units free from then on.
 
-    Running and started jobs release their units, by their ends, until `need` units are free.
+    Running and started jobs release their units, in the order of their ends, until `need` units are free.
     """
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
@@ -144,9 +143,9 @@ def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[in
 
 @subroutine
 def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedColumn) -> None:
-    """Reserve for the job at index `first`; start others that do not delay it.
+    """Reserve for the job at index `first`; start other jobs that do not delay it.
 
-    `backfill` is the order of the others; empty for the order of the plan.
+    `backfill` is the order of the other jobs; empty for the order of the plan.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, plan_s = draft.order, draft.plan_s
@@ -156,7 +155,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
     extra = then_free - need
     plan_s[head] = shadow_s
 
-    # A job that ends before the shadow time needs free units now. A longer one must also fit beside the reservation.
+    # A job that ends before the shadow time needs free units now. A longer job must also fit next to the reservation.
     other = len(backfill) > 0
     for k in range(0 if other else first + 1, site.queued):
         if free == 0:
@@ -195,9 +194,9 @@ def last_startable(
 def backfill_with_reservations(
     site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerParameters
 ) -> None:
-    """Reserve the earliest start of several jobs; start others that delay none.
+    """Reserve the earliest start for several jobs; start other jobs that delay none of them.
 
-    `eventually` is what is free after all jobs have ended. A job that needs more is skipped.
+    `eventually` is the amount that is free after all jobs have ended. A job that needs more is skipped.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
@@ -264,18 +263,18 @@ def open_plan(draft: PlanResult, count: int) -> None:
 
 @kernel
 def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
-    """Plan the queue of a pool into `site.draft`; return how many jobs start now.
+    """Plan the queue of a pool and write the plan to `site.draft`; return how many jobs start now.
 
-    Jobs come in the order of the method; for the order `GIVEN`, in that of `given` (queue positions). They start until
-    one does not fit. The number of reservations determines which later jobs start. A job that does not fit even after
-    all jobs have ended is skipped.
+    Jobs come in the order of the method; for the order `GIVEN`, in the order of `given` (queue positions). They start
+    until a job does not fit. The number of reservations determines which later jobs start. A job that does not fit even
+    after all jobs have ended is skipped.
     """
     draft, queue, n = site.draft, site.queue, site.queued
     open_plan(draft, n)
     draft.order = positions_of(method, given, site)
     order, available = draft.order, pool_free(site)
 
-    # Start jobs in order until one does not fit.
+    # Start jobs in order until a job does not fit.
     at_first, eventually, blocked = available, -1, n
     for i in range(n):
         position = position_of(order, i)
@@ -290,7 +289,7 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
         available -= amount
         start_on_pool(site, position, amount)
 
-    # The method decides which jobs behind the blocked one start.
+    # The method decides which jobs behind the blocked job start.
     if blocked < n and (available > 0 or method.whole):
         if method.reservations == GREEDY:
             start_fitting_jobs(site, available, blocked)

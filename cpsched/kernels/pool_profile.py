@@ -1,6 +1,6 @@
 """Availability profiles of a counted pool.
 
-`level[k]` is free from second `times[k]` up to the next of `count` breakpoints.
+`level[k]` units are free from `times[k]` (s) until the next of the `count` breakpoints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cpsched.jit.handles import Column, FixedColumn
 
 @scalar_subroutine
 def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
-    """Return the first index of the sorted `times[:count]` with at least `at_s`."""
+    """Return the first index of the sorted `times[:count]` whose value is at least `at_s`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -24,7 +24,7 @@ def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
 
 @scalar_subroutine
 def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
-    """Insert a breakpoint at `at_s` unless there is one; return the new count."""
+    """Insert a breakpoint at `at_s` unless it exists; return the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -36,7 +36,7 @@ def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
 
 @scalar_subroutine
 def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
-    """Subtract `amount` during [start_s, end_s); return the new count."""
+    """Subtract `amount` during [start_s, end_s); return the new number of breakpoints."""
     count = add_breakpoint(times, level, count, start_s)
     count = add_breakpoint(times, level, count, end_s)
     k = lower_bound(times, count, start_s)
@@ -48,7 +48,7 @@ def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, a
 
 @scalar_subroutine
 def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
-    """Return the first breakpoint with `amount` free for `duration_s`, else -1."""
+    """Return the first breakpoint from which `amount` is free for `duration_s`, else -1."""
     k = 0
     while k < count:
         if level[k] < amount:
@@ -65,7 +65,7 @@ def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, dura
 
 @scalar_subroutine
 def starts_now(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> bool:
-    """Return whether `amount` is free for `duration_s` from the first second on."""
+    """Return whether `amount` is free for `duration_s` from the first breakpoint on."""
     end_s, k = times[0] + duration_s, 0
     while k < count and times[k] < end_s:
         if level[k] < amount:

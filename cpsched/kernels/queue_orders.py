@@ -17,25 +17,25 @@ STRICT, GREEDY = -1, 0
 """
 
 FIRST_FIT, BEST_FIT = 0, 1
-"""Allocations: nodes by index, or by free amounts, smallest first."""
+"""Node selection: nodes by index, or nodes with the smallest free amounts first."""
 
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
-"""Orders of the queue, see `planning.ORDERS`; `GIVEN`: the caller's positions."""
+"""Orders of the queue, see `planning.ORDERS`; `GIVEN` means the caller's positions."""
 
 LARGEST_INT = (1 << 63) - 1
 
 
 @scalar_subroutine
 def saturating_product(a: int, b: int) -> int:
-    """Return `a` times `b`, both at least 0; `LARGEST_INT` on overflow of 64 bits."""
+    """Return `a` times `b`, both at least 0; `LARGEST_INT` if the product overflows 64 bits."""
     return LARGEST_INT if a > 0 and b > LARGEST_INT // a else a * b
 
 
 @scalar_subroutine
 def first_key(code: int, estimate_s: int, processors: int) -> int:
-    """Return an order's first sort key, with E and r as in debs24, section 3.
+    """Return an order's first sort key, with E and r as in debs24 section 3.
 
-    E is the estimate, r the processors.
+    E is the estimate, r the number of processors.
     """
     if code in (SHORTEST, SJF):
         return estimate_s
@@ -62,13 +62,13 @@ def second_key(code: int, estimate_s: int, processors: int) -> int:
 
 @subroutine
 def sortable_bits(numbers: Reals) -> IntArray:
-    """Return integers that sort like `numbers`: their bits. Numbers are at least 0."""
+    """Return integers that sort like `numbers`, namely their bits. The numbers must not be negative."""
     return numbers.view(np.int64)
 
 
 @scalar_subroutine
 def sort_pairs(first: Column, second: Column, count: int) -> None:
-    """Sort the first `count` pairs in place by `first`: a Shell sort, not stable."""
+    """Sort the first `count` pairs in place by `first` (Shell sort, not stable)."""
     gap = 1
     while 3 * gap + 1 < count:
         gap = 3 * gap + 1
@@ -84,7 +84,7 @@ def sort_pairs(first: Column, second: Column, count: int) -> None:
 
 @subroutine
 def order_of(first: Column, second: Column) -> IntArray:
-    """Return positions sorted by `first`, then by `second`: a stable merge sort.
+    """Return positions sorted by `first`, then by `second` (merge sort, stable).
 
     NumPy's sorts would take a tenth of the whole compile time.
     """
@@ -93,7 +93,7 @@ def order_of(first: Column, second: Column) -> IntArray:
     for i in range(n):
         order[i] = i
 
-    # Merge pairs of runs of `width` sorted positions until one run is left.
+    # Merge pairs of sorted runs of `width` positions until one run remains.
     width = 1
     while width < n:
         for low in range(0, n, 2 * width):
@@ -135,7 +135,7 @@ def sorted_positions(code: int, site: SchedulingState) -> IntArray:
 
 @subroutine
 def positions_of(method: ListSchedulerParameters, given: FixedColumn, site: SchedulingState) -> IntArray:
-    """Return the queue positions in a method's order; empty for the queue's order."""
+    """Return the queue positions in a method's order; empty for the order of the queue itself."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)
     if method.order == GIVEN:
@@ -145,5 +145,5 @@ def positions_of(method: ListSchedulerParameters, given: FixedColumn, site: Sche
 
 @scalar_subroutine
 def position_of(order: FixedColumn, i: int) -> int:
-    """Return the queue position of an order's `i`-th job; empty: the queue's order."""
+    """Return the queue position of an order's `i`-th job; an empty order is that of the queue itself."""
     return int(order[i]) if len(order) else i

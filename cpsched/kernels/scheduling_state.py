@@ -9,11 +9,11 @@ from cpsched.jit.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Ha
 from cpsched.model import Cluster, IntArray, JobTable
 
 TO_ITS_END = 2
-"""Value of `ListSchedulerParameters.whole` on nodes: plan each job of the queue."""
+"""Value of `ListSchedulerParameters.whole` on nodes: plan every job of the queue."""
 
 
 class NodeResourceState(Handle):
-    """The nodes now: N nodes, R resources, M node sets."""
+    """The present state of the nodes: N nodes, R resources, M node sets."""
 
     pool: int
     """Capacity of the whole machine in its first resource."""
@@ -24,7 +24,7 @@ class NodeResourceState(Handle):
     node_sets: FixedFlags
     """bool[M, N]"""
     kind_of: FixedColumn
-    """int64[N]: nodes of one kind have equal capacity and are in the same node sets."""
+    """int64[N]: kind of each node. Nodes of one kind have equal capacity and are in the same node sets."""
     kind_node: FixedColumn
     """A node of each kind."""
 
@@ -36,68 +36,68 @@ class NodeClasses(Handle, grows=True):
     """
 
     count: int
-    """Classes in use."""
+    """Number of classes in use."""
     steps: int
-    """Steps in use."""
+    """Number of steps in use."""
     peopled: int
-    """Classes that have nodes."""
+    """Number of classes that have nodes."""
     stale: int
     """1 if the classes must be rebuilt before use, otherwise 0."""
     of: Column
-    """int64[N]: the class of each node."""
+    """int64[N]: class of each node."""
     kind: Column
-    """By class: the kind of its nodes, see `NodeResourceState.kind_of`."""
+    """Kind of the nodes of each class, see `NodeResourceState.kind_of`."""
     size: Column
-    """By class: its number of nodes."""
+    """Number of nodes of each class."""
     first: Column
-    """By class: the first step of its profile."""
+    """First step of each class's profile."""
     length: Column
-    """By class: the number of steps of its profile."""
+    """Number of steps of each class's profile."""
     at: Column
-    """int64[steps]: the second at which the step begins."""
+    """int64[steps]: time (s) at which each step begins."""
     free: Matrix
-    """int64[steps, R]: free amounts of one node of the class from that second on."""
+    """int64[steps, R]: free amounts on one node of the class from that time on."""
     edged: Column
-    """By block: its number of *edges*, nodes of another class than the node before.
+    """Number of *edges* of each block: nodes whose class differs from that of the node before.
 
     -1 means not counted.
     """
     edge: Column
     """int64[N]: the edges; those of block b begin at index b * BLOCK."""
     begin: Column
-    """By class, in a plan: its first place in the layout."""
+    """First place of each class in the layout of a plan."""
 
 
 class NodeClassLayout(Handle, grows=True):
     """All nodes in a row, by class and then by index.
 
     The classes are those at the beginning of the plan. A position in the row is a *place*. Nodes of one class with
-    successive indices are a *run*. Run `r` begins at place `at[r]` with node `node[r]`. It ends at the next run or the
-    end of the class.
+    successive indices form a *run*. Run `r` begins at place `at[r]` with node `node[r]`. It ends at the next run or at
+    the end of the class.
     """
 
     times: int
-    """Layouts computed in this plan: 0, 1 (some classes) or 2 (all classes)."""
+    """Number of layouts computed in this plan: 0, 1 (some classes) or 2 (all classes)."""
     runs: int
-    """Runs in use."""
+    """Number of runs in use."""
     groups: int
-    """Classes at the beginning of the plan."""
+    """Number of classes at the beginning of the plan."""
     first: Column
-    """By class at the beginning of the plan: its first place."""
+    """First place of each class that existed at the beginning of the plan."""
     asked: Column
-    """By class at the beginning of the plan: 1 if its runs are needed."""
+    """1 for each class, of those at the beginning of the plan, whose runs are needed."""
     ahead: Column
-    """By class, during the sort of runs: the index of its next run."""
+    """Index of the next run of each class, during the sort of runs."""
     next: Column
-    """By class, during the sort of runs: the first place of its next run."""
+    """First place of the next run of each class, during the sort of runs."""
     node: Column
-    """By run: its first node."""
+    """First node of each run."""
     at: Column
-    """By run: its first place, ascending."""
+    """First place of each run, ascending."""
     since: Column
-    """During the sort of runs, in index order: the first node of each run."""
+    """First node of each run in index order, during the sort of runs."""
     until: Column
-    """During the sort of runs, in index order: the node after the last of each run."""
+    """Node after the last node of each run in index order, during the sort of runs."""
 
 
 class NodeRangeHeap(Handle, grows=True):
@@ -106,15 +106,15 @@ class NodeRangeHeap(Handle, grows=True):
     heap: Column
     """Range numbers as a binary heap."""
     key: Column
-    """By range: its sort key, such as its next node."""
+    """Sort key of each range, such as its next node."""
     group: Column
-    """By range: its class."""
+    """Class of each range."""
     place: Column
-    """By range: its next place."""
+    """Next place of each range."""
     last: Column
-    """By range: the place after its end."""
+    """Place after the end of each range."""
     run: Column
-    """By range: the run of its next place."""
+    """Run that contains the next place of each range."""
 
 
 class IncrementalNodeClasses(Handle, grows=True):
@@ -122,11 +122,11 @@ class IncrementalNodeClasses(Handle, grows=True):
 
     groups: NodeClasses
     signature: Column
-    """By node: a hash of its kind and profile."""
+    """Hash of the kind and profile of each node."""
     known: Column
-    """By class: the signature of its nodes."""
+    """Signature of the nodes of each class."""
     table: Column
-    """Hash table of classes by signature; -1 if empty. Its length is a power of two."""
+    """Hash table of classes by signature; -1 means empty. Its length is a power of two."""
 
 
 class ListSchedulerParameters(Handle):
@@ -135,13 +135,13 @@ class ListSchedulerParameters(Handle):
     order: int
     """Order of the queue."""
     backfill: int
-    """Order of the other jobs after a single reservation; `ARRIVAL`: same as `order`."""
+    """Order of the other jobs after a single reservation; `ARRIVAL` means the same as `order`."""
     reservations: int
-    """Number of jobs that reserve their earliest start; or `STRICT` or `GREEDY`."""
+    """Number of jobs that reserve their earliest start, or `STRICT` or `GREEDY`."""
     allocation: int
-    """Selection of nodes: `FIRST_FIT` or `BEST_FIT`."""
+    """Node selection: `FIRST_FIT` or `BEST_FIT`."""
     whole: int
-    """0: starts alone; 1: the whole plan; `TO_ITS_END`: the plan of each job."""
+    """0: only starts; 1: the whole plan; `TO_ITS_END`: a planned start for every job."""
 
 
 class PlanResult(Handle, grows=True):
@@ -150,74 +150,74 @@ class PlanResult(Handle, grows=True):
     started: int
     """Number of jobs that start now."""
     plan_s: Column
-    """Start by queue position, `NEVER` if unknown."""
+    """Planned start by queue position, `NEVER` if unknown."""
     slots: Column
-    """The jobs that start, in the order of selection."""
+    """The jobs that start, in the order in which they were selected."""
     offsets: Column
     """int64[starts + 1]: offset of each start in `nodes` and `units`."""
     nodes: Column
-    """By entry: a node of the start."""
+    """Node of each entry of a placement."""
     units: Column
-    """By entry: the job's units on that node."""
+    """Number of the job's units on the node of each entry."""
     order: Column
-    """Queue positions in the order of the method; empty for the queue's order."""
+    """Queue positions in the order of the method; empty for the order of the queue itself."""
     held: Column
-    """On a pool, by running job: the amount that it releases at its end."""
+    """On a pool: amount that each running job releases at its end."""
     ends: Column
-    """On a pool: the ends of the starts, sorted."""
+    """On a pool: ends of the starts, sorted."""
     taken: Column
-    """On a pool: the amount of each start, sorted as `ends`."""
+    """On a pool: amount of each start, in the order of `ends`."""
 
 
 class PlanWorkspace(Handle, grows=True):
-    """The working state of a plan on nodes: classes after placed jobs, and caches."""
+    """The working state of a plan on nodes: classes after the placed jobs, and caches."""
 
     reserved: int
-    """Reservations made."""
+    """Number of reservations made."""
     hopeless: int
-    """Entries of `failed` in use."""
+    """Number of entries of `failed` in use."""
     slotted: int
-    """Entries of `slotted_job` in use."""
+    """Number of entries of `slotted_job` in use."""
     lasting: int
-    """True while placements are final: cached reservations may be overwritten."""
+    """1 while placements are final, so that cached reservations may be overwritten."""
     crowd: int
-    """While placements are final: class count above which empty ones are dropped."""
+    """While placements are final: number of classes above which empty classes are dropped."""
     moves: int
-    """Entries of `moved` in use."""
+    """Number of entries of `moved` in use."""
     groups: NodeClasses
     """The classes after the jobs placed so far."""
     layout: NodeClassLayout
     heads: NodeRangeHeap
     available: Column
-    """int64[R]: free amounts of all nodes now, less those of the starts so far."""
+    """int64[R]: free amounts of all nodes now, minus those of the starts so far."""
     most: Column
     """int64[R]: the largest capacity of a node."""
     found: Column
-    """By class: units of the current job that one node holds."""
+    """Number of the current job's units that one node of each class holds."""
     rank: Column
-    """By class: its rank; nodes of higher ranks are taken first."""
+    """Rank of each class; nodes with higher ranks are taken first."""
     failed: Column
-    """Slots of jobs that cannot start now; jobs that demand as much cannot either."""
+    """Slots of jobs that cannot start now; jobs that demand at least as much cannot either."""
     slotted_job: Column
     """Slots of jobs with a remembered reservation."""
     slotted_s: Column
-    """Start of each remembered reservation, a bound for jobs that demand as much."""
+    """Start of each remembered reservation, a lower bound for jobs that demand at least as much."""
     change_s: Column
-    """Seconds at which the number of units for a job changes."""
+    """Times (s) at which the number of units for a job changes."""
     change_by: Column
-    """The change in units at each of these seconds."""
+    """Change of the number of units at each of these times."""
     moved: Column
-    """By move, a range of nodes that a job takes from a class: that class."""
+    """Class of each move. A move is a range of nodes that a job takes from a class."""
     moved_count: Column
-    """By move: its number of nodes."""
+    """Number of nodes of each move."""
     moved_units: Column
-    """By move: units of the job on each node."""
+    """Number of the job's units on each node of a move."""
     moved_begin: Column
-    """By move: its first place in the layout."""
+    """First place of each move in the layout."""
     start_first: Column
-    """By start: its first move."""
+    """First move of each start."""
     start_last: Column
-    """By start: the move after its last."""
+    """Move after the last move of each start."""
 
 
 class SchedulingState(Handle):
@@ -231,7 +231,7 @@ class SchedulingState(Handle):
     machine: NodeResourceState
     jobs: JobTable
     queue: Column
-    """Slots in arrival order; the first `queued` are valid."""
+    """Slots in order of arrival; the first `queued` are valid."""
     running: Column
     """Slots by expected end; the first `active` are valid."""
     groups: NodeClasses
@@ -240,7 +240,7 @@ class SchedulingState(Handle):
 
 
 def machine_handle(cluster: Cluster, free: IntArray) -> NodeResourceState:
-    """Return the machine of a cluster with `free` amounts (int64[N, R])."""
+    """Return the machine of a cluster with the free amounts `free` (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
     return NodeResourceState(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node)
 
@@ -256,7 +256,7 @@ def new_plan_result() -> PlanResult:
 
 
 def no_node_classes(resources: int) -> NodeClasses:
-    """Return node classes that the next plan on nodes builds."""
+    """Return empty node classes, which the next plan on nodes builds."""
     of, kind, size, first, length, at, edged, edge, begin = (empty_column() for _ in range(9))
     free = np.zeros((0, resources), np.int64)
     return NodeClasses(0, 0, 0, 1, of, kind, size, first, length, at, free, edged, edge, begin)
@@ -303,15 +303,16 @@ def resize_column(column: Column, used: int, room: int) -> IntArray:
 
 
 class GrowableColumn(Handle, grows=True):
-    """Hold one column of a handle for `grow_columns`."""
+    """Holds one column of a handle for `grow_columns`."""
 
     column: Column
 
 
 @ColumnGrower
 def grow_columns(held: GrowableColumn, used: int, room: int) -> None:
-    """Grow a handle's columns: `grow(handle, "field other", used, room)`.
+    """Grow columns of a handle: `grow_columns(handle, "field other", used, room)`.
 
-    Afterwards each column has `room` entries, of which the first `used` are unchanged. A short column at least doubles.
+    Afterwards, each column has at least `room` entries, of which the first `used` are unchanged. A column that grows at
+    least doubles.
     """
     held.column = resize_column(held.column, used, room)

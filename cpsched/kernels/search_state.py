@@ -1,4 +1,4 @@
-"""State of a search among orders of the queue: best order, trial order, plans."""
+"""State of a search over orders of the queue: best order, trial order, plans."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cpsched.kernels.scheduling_state import empty_column, grow_columns
 from cpsched.model import IntArray
 
 EXCEEDS_LIMIT = 1e300
-"""Cost of an abandoned plan: above the best cost, or beyond the bound of waits."""
+"""Cost of an abandoned plan: above the best cost, or beyond the bound on waits."""
 
 POOL_JOBS = 20
-"""Approximate speed-up of placing a job on a pool instead of nodes."""
+"""Approximate speed ratio of placing a job on a pool instead of on nodes."""
 
 
 class WaitCostParameters(Handle):
-    """The price of waiting: the fields of `WaitCostObjective`, see `kernels.plan_costs`."""
+    """The cost of waiting: the fields of `WaitCostObjective`, see `kernels.plan_costs`."""
 
     power: int
-    """0: the cost is linear in the start; otherwise it is r (F^power - W^power)."""
+    """0: the cost is linear in the start; otherwise, it is r (F^power - W^power)."""
     ageing_power: int
     bounded: int
     """Whether plans are bounded, see `OrderSearchState.bound_s`."""
@@ -31,9 +31,9 @@ class WaitCostParameters(Handle):
     area: float
     ageing: float
     aged_s: float
-    """Wait in seconds at which ageing doubles a price, if `ageing` is 1.
+    """Wait in seconds at which ageing doubles a cost, if `ageing` is 1.
 
-    If it depends on the history, Python sets it in each round.
+    If it depends on the history, Python code sets it in each round.
     """
     least_s: float
     reserve: float
@@ -47,7 +47,7 @@ class OrderSearchSettings(Handle):
     limit: int
     """Maximum number of orders decoded after the candidates."""
     work: int
-    """Maximum number of jobs placed in a round; times `POOL_JOBS` on a pool."""
+    """Maximum number of jobs placed in a round; multiplied by `POOL_JOBS` on a pool."""
     horizon: int
     """Maximum number of jobs decoded and searched."""
     covered: int
@@ -58,24 +58,24 @@ class OrderSearchSettings(Handle):
     candidates: int
     """Bit k: candidate order k is tried, see `kernels.order_search`."""
     moves: int
-    """Bit k: move k is made, see `kernels.order_moves`."""
+    """Bit k: move k is used, see `kernels.order_moves`."""
     reservations: int
-    """On a pool: number of waiting jobs that hold their planned slots."""
+    """On a pool: number of waiting jobs that reserve their planned slots."""
 
 
 class OrderSearchCounters(Handle):
     """The work of a round so far."""
 
     drawn: int
-    """State of the random generator."""
+    """State of the random number generator."""
     decoded: int
-    """Orders decoded."""
+    """Number of orders decoded."""
     placed: int
-    """Jobs placed in all these orders."""
+    """Number of jobs placed in all these orders."""
 
 
 class ReusablePlanParts(Handle):
-    """Common parts of the best order with the trial order and the placed jobs."""
+    """Common parts of the best order with the trial order and with the placed jobs."""
 
     upto: int
     """Place from which the trial order equals the best order."""
@@ -89,26 +89,26 @@ class QueuedJobColumns(Handle, grows=True):
     """The waiting jobs, by queue position."""
 
     weight: Reals
-    """The cost of one second."""
+    """Cost of one second of waiting."""
     expected: Reals
-    """The expected run time in seconds; used only in the weight."""
+    """Expected run time in seconds; used only in the weight."""
     reserve: Column
-    """Processors that must stay free beside the job."""
+    """Number of processors that must stay free in addition to the job's."""
     amount: Column
-    """On a pool: processors of the job, NEVER if it can never run; on nodes: 1."""
+    """On a pool: number of processors of the job, NEVER if it can never run; on nodes: 1."""
 
 
 class CandidateQueueOrder(Handle, grows=True):
-    """An order of the queue, and its plan, by place in the order."""
+    """An order of the queue and its plan, by place in the order."""
 
     order: Column
     """Queue positions."""
     starts: Column
-    """The planned starts."""
+    """Planned starts."""
     spent: Reals
-    """The cost of all jobs before a place."""
+    """Cost of all jobs before each place."""
     known: Column
-    """A hash of the slots of all jobs before a place, independent of their order."""
+    """Hash of the slots of all jobs before each place, independent of their order."""
     row: Column
     """On a pool: the profile before each job, as a row of `AvailabilityProfiles`."""
 
@@ -117,60 +117,60 @@ class PreviousBestOrder(Handle, grows=True):
     """The best order as slots for the next round, and buffers to build orders."""
 
     ordered: int
-    """Entries of `slots` in use."""
+    """Number of entries of `slots` in use."""
     slots: Column
     """The best order as slots."""
     where: Column
-    """By slot: the queue position plus one; all 0 between two uses."""
+    """Queue position plus one, by slot; all 0 between two uses."""
     spare: Column
     """Queue positions that a move has removed."""
 
 
 class PlacementUndoMarks(Handle, grows=True):
-    """On nodes: counters before each job of the order was placed, to undo placements."""
+    """On nodes: counters before each job of the order was placed, so that placements can be undone."""
 
     moves: Column
-    """Entries of `trial.moved` in use."""
+    """Number of entries of `trial.moved` in use."""
     available: Column
     """`trial.available`: R entries for each place."""
     groups: Column
-    """Classes in use."""
+    """Number of classes in use."""
     steps: Column
-    """Steps in use."""
+    """Number of steps in use."""
     started: Column
-    """Starts in the plan result."""
+    """Number of starts in the plan result."""
     failed: Column
-    """Entries of `trial.failed` in use."""
+    """Number of entries of `trial.failed` in use."""
     slotted: Column
-    """Entries of `trial.slotted_job` in use."""
+    """Number of entries of `trial.slotted_job` in use."""
 
 
 class AvailabilityProfiles(Handle, grows=True):
     """On a pool: one profile per row, see `cpsched.kernels.pool_profile`."""
 
     points: Column
-    """By row: its number of breakpoints."""
+    """Number of breakpoints of each row."""
     times: Matrix
-    """int64[rows, breakpoints]: seconds."""
+    """int64[rows, breakpoints]: times in seconds."""
     level: Matrix
-    """int64[rows, breakpoints]: units free from then on."""
+    """int64[rows, breakpoints]: number of units free from each time on."""
 
 
 class TotalAvailabilityProfile(Handle, grows=True):
-    """On nodes: free amounts of all nodes before each job, see `total_profile`."""
+    """On nodes: free amounts of all nodes together before each job, see `total_profile`."""
 
     times: Matrix
-    """int64[rows, breakpoints]: seconds."""
+    """int64[rows, breakpoints]: times in seconds."""
     free: Matrix
-    """int64[rows, breakpoints * R]: amounts free from then on, R per breakpoint."""
+    """int64[rows, breakpoints * R]: amounts free from each time on, R per breakpoint."""
     points: Column
-    """By row: its number of breakpoints."""
+    """Number of breakpoints of each row."""
     asked: Column
     """int64[R]: total request of the current job."""
 
 
 class OrderSearchState(Handle):
-    """A search among orders; the first `head` jobs of an order are decoded."""
+    """A search over orders; the first `head` jobs of an order are decoded."""
 
     able: int
     """Number of jobs that can ever run."""
@@ -181,10 +181,10 @@ class OrderSearchState(Handle):
     fixed: int
     """Number of jobs at the front that the search does not move."""
     bound_s: int
-    """Bound of the longest wait, past and planned, in seconds; `NEVER`: no bound.
+    """Bound on the longest wait, past plus planned, in seconds; `NEVER` means no bound.
 
-    It applies to jobs that have waited for the share `plan_costs.BOUND_FROM` of it. The search abandons a plan in which
-    one of them waits longer.
+    It applies to jobs that have waited for at least the share `plan_costs.BOUND_FROM` of the bound. The search abandons
+    a plan in which one of them waits longer than the bound.
     """
     settings: OrderSearchSettings
     counts: OrderSearchCounters
@@ -255,9 +255,9 @@ def make_room_for_order(tried: CandidateQueueOrder, room: int) -> None:
 
 @subroutine
 def allocate_profiles(search: OrderSearchState, points: int) -> None:
-    """Allocate two profiles before each job of the head, and after the last one.
+    """Allocate two profiles for each place before a job of the head, and two after the last job.
 
-    Each has `points` breakpoints.
+    Each profile has `points` breakpoints.
     """
     count, rows = 2 * (search.head + 1), search.rows
     if rows.times.shape[0] < count or rows.times.shape[1] < points:
@@ -272,7 +272,7 @@ def allocate_profiles(search: OrderSearchState, points: int) -> None:
 def accept_candidate(search: OrderSearchState, first: int) -> None:
     """Set the best order to the trial order.
 
-    The orders are equal before place `first`, their plans from `same` on.
+    The orders are equal before place `first`, and their plans are equal from place `same` on.
     """
     best, trial, same = search.best, search.trial, search.shared.same
     for k in range(first, search.head):

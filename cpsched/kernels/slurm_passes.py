@@ -35,25 +35,25 @@ from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, res
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
-"""Jobs that the main loop tries: none, new ones, to the default depth, all."""
+"""Which jobs the main loop tries: none, new jobs, jobs to the default depth, or all jobs."""
 
 GAP_S = 1
 """Seconds between the end of a job and a reservation of whole nodes."""
 FIRST_WINDOW_S = 30
-"""First time window, in seconds, in which backfill takes ends of jobs together."""
+"""Length in seconds of the first time window in which backfill treats ends of jobs together."""
 DOUBLINGS = 22
-"""Number of times that Slurm doubles the window: up to two years."""
+"""Number of times that Slurm doubles the window, up to two years."""
 FEW_TRIES = 4
 """Number of tries before a job's earliest start is computed, which takes longer."""
 WITHHELD = 1 << 20
-"""Multiple of its capacity that a reservation subtracts from a node's profile.
+"""Multiple of the capacity that a reservation subtracts from a node's profile.
 
-A negative amount marks a reservation, and what the running jobs leave can still be computed.
+Thus a negative amount marks a reservation, and the amount that the running jobs leave free can still be computed.
 """
 
 
 class SlurmSchedulerRules(Handle):
-    """`SchedulerParameters` as numbers, by Slurm's names; `NEVER` means no limit."""
+    """`SchedulerParameters` as numbers, under Slurm's names; `NEVER` means no limit."""
 
     default_queue_depth: int
     partition_job_depth: int
@@ -71,7 +71,7 @@ class SlurmSchedulerRules(Handle):
     bf_min_prio_reserve: int
     bf_node_space_size: int
     bf_busy_nodes: int
-    """1 if reservations prefer nodes in use; for parts: nodes that become free last."""
+    """1 if reservations prefer nodes in use or, if parts are reserved, nodes that become free last."""
     whole_nodes: int
     """1 if a reservation takes whole nodes, 0 if it takes the job's amounts."""
 
@@ -80,42 +80,42 @@ class JobOwnerColumns(Handle):
     """The owners of each job by slot, as numbers from 0."""
 
     most: int
-    """A number above all others."""
+    """A number greater than all others."""
     partition: Column
     user: Column
     user_partition: Column
     association: Column
     node_set: Column
-    """By slot: the node set of the job's partition."""
+    """Node set of the partition of each job, by slot."""
 
 
 class BackfillCounters(Handle, grows=True):
     """The counters of one backfill pass."""
 
     begin_s: int
-    """Second at which the table of times begins."""
+    """Time (s) at which the table of times begins."""
     end_s: int
-    """Second at which the table ends."""
+    """Time (s) at which the table ends."""
     records: int
-    """Entries of the table: one, plus one for each second in `bounds`."""
+    """Number of entries of the table: one, plus one for each time in `bounds`."""
     bounds: Column
-    """Seconds at which a reservation begins or ends, ascending."""
+    """Times (s) at which a reservation begins or ends, ascending."""
     returns: Column
-    """By bound: number of nodes released then and not reserved again at once."""
+    """Number of nodes released at each bound and not reserved again immediately."""
     by_user: Column
     by_partition: Column
     by_user_partition: Column
     by_association: Column
     reserved: Column
-    """Reservations by partition."""
+    """Number of reservations by partition."""
     noted: int
     """Number of classes with known `kept_from` and `kept_until`."""
     kept_from: Column
-    """By class: no node is reserved before this second; NEVER if none is reserved."""
+    """Time (s) before which no node of each class is reserved; NEVER if none is reserved."""
     kept_until: Column
-    """By class: no node is reserved from this second on."""
+    """Time (s) from which no node of each class is reserved."""
     keeping: int
-    """Entries of `keeps` in use."""
+    """Number of entries of `keeps` in use."""
     keeps: Column
     """Classes whose nodes are reserved at some time."""
 
@@ -126,13 +126,13 @@ class SchedulingPassState(Handle):
     main: int
     """`NO_PASS`, `SUBMITTED`, `DEPTH` or `FULL`."""
     since_s: int
-    """For `SUBMITTED`: jobs submitted after this second are new."""
+    """For `SUBMITTED`: jobs submitted after this time (s) are new."""
     backfill: int
     """1 if backfill is due."""
     whole: int
-    """1 for the whole plan, 0 for starts alone."""
+    """1 for the whole plan, 0 for only the starts."""
     next_s: int
-    """For a plan without backfill: second from which planned starts are allowed."""
+    """For a plan without backfill: time (s) from which planned starts are allowed."""
     main_cut: int
     """Set to 1 if the main loop stopped at a limit."""
     backfill_cut: int
@@ -147,7 +147,7 @@ class SchedulingPassState(Handle):
 
 @subroutine
 def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: int) -> bool:
-    """Return whether a job that cannot start blocks others, by its age and priority."""
+    """Return whether a job that cannot start blocks others, according to its age and priority."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
     return bool(old and jobs.priority[slot] >= rules.bf_min_prio_reserve)
@@ -155,9 +155,9 @@ def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: i
 
 @subroutine
 def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn) -> bool:
-    """Return whether a job can start now on nodes of kinds that are not `withdrawn`.
+    """Return whether a job can start now on nodes whose kinds are not `withdrawn`.
 
-    Ignore reservations. If the job can start, `trial.found` holds the units on one node of each class.
+    Ignore reservations. If the job can start, `trial.found` contains the units on one node of each class.
     """
     trial, jobs, kind = site.trial, site.jobs, site.trial.groups.kind
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
@@ -194,9 +194,9 @@ def run_main_scheduler(
 ) -> None:
     """Start jobs in queue order; a job that does not fit blocks its partition.
 
-    Later jobs of other partitions do not get the nodes of a blocked partition. A job below the minimum age or priority
-    of the rules blocks no job. A job that can never fit is skipped. For `SUBMITTED`, jobs that were pending before
-    count as jobs that do not fit.
+    Later jobs of other partitions do not get nodes of a blocked partition. A job below the minimum age or priority of
+    the rules blocks no job. A job that can never fit is skipped. For `SUBMITTED`, jobs that were already pending count
+    as jobs that do not fit.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
     n = site.queued
@@ -233,7 +233,7 @@ def run_main_scheduler(
             block_nodes(site, owners.node_set[slot], withdrawn)
 
 
-# ---------------------------------------------------------------------------------------------- what backfill counts
+# ---------------------------------------------------------------------------------------------- backfill's counters
 
 
 @scalar_subroutine
@@ -264,9 +264,9 @@ def open_tally(
 
 @subroutine
 def is_counted(rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters, slot: int) -> bool:
-    """Count a job if it is within the limits by user, partition and association.
+    """Count a job if it is within the limits per user, partition and association.
 
-    Return whether it is.
+    Return whether the job was counted.
     """
     user, partition, both = owners.user[slot], owners.partition[slot], owners.user_partition[slot]
     association = owners.association[slot]
@@ -294,8 +294,8 @@ def jobs_to_test(
 ) -> IntArray:
     """Return the positions of the jobs that backfill tests, in order.
 
-    These are jobs, within the limits, that the main loop did not start. Set `passes.backfill_cut` if a limit excludes a
-    job.
+    These are the jobs within the limits that the main loop did not start. Set `passes.backfill_cut` if a limit excludes
+    a job.
     """
     tested, n = np.empty(min(site.queued, rules.bf_max_job_test), np.int64), 0
     for position in order:
@@ -314,7 +314,7 @@ def jobs_to_test(
 
 @subroutine
 def note_bound(tally: BackfillCounters, at_s: int) -> None:
-    """Record a new second, within the table, at which the reserved nodes change."""
+    """Record a new time, within the table, at which the reserved nodes change."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
         return
@@ -329,18 +329,18 @@ def note_bound(tally: BackfillCounters, at_s: int) -> None:
 
 @subroutine
 def note_returns(tally: BackfillCounters, at_s: int, nodes: int) -> None:
-    """Add `nodes` to the nodes released at a second, if it is a bound."""
+    """Add `nodes` to the number of nodes released at `at_s`, if this time is a bound."""
     at = lower_bound(tally.bounds, tally.records - 1, at_s)
     if at < tally.records - 1 and tally.bounds[at] == at_s:
         tally.returns[at] += nodes
 
 
-# ---------------------------------------------------------------------------------------------- where a job could start
+# ---------------------------------------------------------------------------------------------- possible starts
 
 
 @scalar_subroutine
 def is_reserved(free: FixedMatrix, step: int) -> bool:
-    """Return whether a node is reserved whole at a step, a row of `free`."""
+    """Return whether a whole node is reserved at a step, a row of `free`."""
     for r in range(free.shape[1]):  # noqa: SIM110  (a loop compiles to better code than a generator)
         if free[step, r] < 0:
             return True
@@ -349,7 +349,7 @@ def is_reserved(free: FixedMatrix, step: int) -> bool:
 
 @scalar_subroutine
 def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, end_s: int) -> bool:
-    """Return whether a node is reserved whole in [step, last) up to `end_s`."""
+    """Return whether a whole node is reserved in [step, last) until `end_s`."""
     while step < last and at[step] <= end_s:
         if is_reserved(free, step):
             return True
@@ -359,16 +359,16 @@ def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, 
 
 @scalar_subroutine
 def left_by_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
-    """Return a resource's amount that running jobs leave free, without reservations."""
+    """Return the amount of a resource that running jobs leave free, ignoring reservations."""
     amount = free[step, r]
     return int(amount + WITHHELD * capacity if amount < 0 else amount)
 
 
 @scalar_subroutine
 def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
-    """Return whether a job ends at a step that is not the first of its profile.
+    """Return whether a job ends at a step, which must not be the first of its profile.
 
-    `node` is a node of the profile's kind.
+    `node` is any node of the profile's kind.
     """
     for r in range(free.shape[1]):
         if left_by_running_jobs(free, step, r, capacity[node, r]) != left_by_running_jobs(
@@ -383,7 +383,7 @@ def units_left(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
 ) -> int:  # fmt: skip
-    """Return the units, at most `most`, on a node at a step, without reservations."""
+    """Return the number of units, at most `most`, on a node at a step, ignoring reservations."""
     for r in range(free.shape[1]):
         left = left_by_running_jobs(free, step, r, capacity[node, r])
         most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])
@@ -392,7 +392,7 @@ def units_left(
 
 @scalar_subroutine
 def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
-    """Return a profile's step at second `at_s`; in most calls, that is the first."""
+    """Return a profile's step at `at_s`, which in most calls is the first step."""
     if length == 1 or at[first + 1] > at_s:
         return first
     low, high = 1, length
@@ -424,10 +424,10 @@ def fill_by_windows(
 ) -> int:
     """Return the end of the first window of job ends after which a job fits.
 
-    Return `start_s` if it fits at once, NEVER if it does not fit. Use only nodes without a reservation in [start_s,
-    end_s]. The first window begins with the first end after `start_s` and ends `FIRST_WINDOW_S` after its next multiple
-    of that. Each further window ends twice as far after that multiple. Ignore ends after `later_s`. Set `trial.found`.
-    (`_future_run_test` in `cons_tres/job_test.c`)
+    Return `start_s` if it fits immediately, NEVER if it does not fit. Use only nodes without a reservation in [start_s,
+    end_s]. The first window begins with the first end after `start_s`. Let m be the next multiple of `FIRST_WINDOW_S`
+    after this end. The first window ends `FIRST_WINDOW_S` after m, and each further window ends twice as far after m as
+    the one before. Ignore ends after `later_s`. Set `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
     """
     trial, jobs, machine = site.trial, site.jobs, site.machine
     groups, found, last_s = trial.groups, trial.found, min(later_s, NEVER - 1)
@@ -437,7 +437,7 @@ def fill_by_windows(
     whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
     most = 1 if jobs.sharing[slot] & DISTINCT else need
 
-    # The usable nodes, and the units that they hold at once. Nodes first reserved within the job are skipped.
+    # The usable nodes, and the units that they hold at `start_s`. Nodes first reserved during the job are skipped.
     among, steps, n = np.empty(groups.count, np.int64), np.empty(groups.count, np.int64), 0
     for g in range(groups.count):
         found[g] = 0
@@ -459,7 +459,7 @@ def fill_by_windows(
     if need <= 0:
         return start_s
 
-    # When their units next change. Ends only add units, so nodes with the most units are done.
+    # When the units on these nodes next change. Ends only add units, so nodes with the most units are finished.
     next_s, changes_s = NEVER, np.empty(n, np.int64)
     for k in range(n):
         g = among[k]
@@ -469,7 +469,7 @@ def fill_by_windows(
     if next_s > last_s:
         return NEVER
 
-    # Their units after each window of ends.
+    # The units on these nodes after each window of ends.
     anchor_s = round_down(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
     for window in range(DOUBLINGS + 1):
         ended_s = min(anchor_s + (FIRST_WINDOW_S << window), last_s) if window < DOUBLINGS else last_s
@@ -496,7 +496,7 @@ def fill_by_windows(
 def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
     """Return when a job last ends in (after_s, until_s], else `after_s`.
 
-    Consider the nodes of the moves from `first` on.
+    Consider only nodes of the moves from `first` on.
     """
     trial, groups, machine, found = site.trial, site.trial.groups, site.machine, after_s
     at, free, capacity = groups.at, groups.free, machine.capacity
@@ -513,7 +513,7 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
 
 @subroutine
 def overlaps(site: SchedulingState, tally: BackfillCounters, first: int, begin_s: int, end_s: int) -> bool:
-    """Return whether a node of moves from `first` on is reserved in [begin_s, end_s)."""
+    """Return whether a node of the moves from `first` on is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
     for m in range(first, trial.moves):
@@ -530,7 +530,7 @@ def overlaps(site: SchedulingState, tally: BackfillCounters, first: int, begin_s
 
 @subroutine
 def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set: int, at_s: int) -> bool:
-    """Return whether a reservation in a node set ends at a second, and none begins."""
+    """Return whether a reservation in a node set ends at `at_s`, and none begins."""
     groups, machine = site.trial.groups, site.machine
     size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
     kind, kind_node, node_sets = groups.kind, machine.kind_node, machine.node_sets
@@ -546,7 +546,7 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set
 
 @subroutine
 def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, start_s: int, end_s: int) -> int:
-    """Return when Slurm next tries a job from `start_s` to `end_s`, or NEVER."""
+    """Return when Slurm next tries a job that would run from `start_s` to `end_s`, or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, bounds[k]):
@@ -558,7 +558,7 @@ def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, star
 
 @subroutine
 def first_try(site: SchedulingState, tally: BackfillCounters, node_set: int, from_s: int, earliest_s: int) -> int:
-    """Return Slurm's last try before `earliest_s`, to skip the tries before it."""
+    """Return Slurm's last try before `earliest_s`, so that earlier tries can be skipped."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, tally.bounds[k]):
@@ -585,11 +585,11 @@ def try_whole(
 ) -> int:
     """Try a job at `try_s`: record its nodes as moves, and return its start.
 
-    If it does not fit, record nothing, and return NEVER, or -1 - the second of Slurm's next try.
+    If it does not fit, record nothing, and return NEVER, or -1 minus the time of Slurm's next try.
 
-    A try uses nodes without a reservation during the job from that second on. It lets running jobs end window by
-    window, and takes the lowest nodes that then suffice. The job starts at the last end of a running job on these
-    nodes. `later_s` is the next try if the nodes do not suffice.
+    A try uses nodes without a reservation during the job, from `try_s` on. It lets running jobs end window by window,
+    and takes the lowest nodes that then suffice. The job starts at the last end of a running job on these nodes.
+    `later_s` is the next try if the nodes do not suffice.
     """
     trial, step_s, lasts_s, first = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot], site.trial.moves
     ended_s = fill_by_windows(site, tally, slot, try_s, try_s + lasts_s, later_s)
@@ -617,12 +617,12 @@ def place_whole(
 ) -> int:
     """Return the planned start of a job on whole nodes, recorded as moves, or NEVER.
 
-    Slurm tries a job from `from_s` on, and again at each second at which reserved nodes are released. Two bounds skip
-    tries that fail:
+    Slurm tries a job from `from_s` on, and again at each time at which reserved nodes are released. Two bounds are used
+    to skip tries that fail:
 
     - the known earliest start of a job that demands at most as much,
     - the job's own earliest start, computed after `FEW_TRIES` tries, or if a try leads to the next multiple of the
-      resolution, because reserved nodes may be released before it.
+      resolution, because reserved nodes may be released before that.
     """
     lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
     try_s = first_try(site, tally, node_set, from_s, known_lower_bound(site, slot))
@@ -657,9 +657,9 @@ def reserve_nodes(
 ) -> None:
     """Reserve the nodes of the moves from `first` on for a job planned at `start_s`.
 
-    The reservation begins and ends at multiples of the resolution, and lasts at least one. A reservation of whole nodes
-    ends at the latest at the last multiple in the window, the end of Slurm's table of times (`_add_reservation`). A
-    reservation of parts begins at `start_s`, because they may be in use before.
+    The reservation begins and ends at multiples of the resolution, and lasts at least one such interval. A reservation
+    of whole nodes ends at the latest at the last multiple in the window, the end of Slurm's table of times
+    (`_add_reservation`). A reservation of parts begins at `start_s`, because the parts may be in use before.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(round_down(start_s, step_s), tally.begin_s)
@@ -720,9 +720,9 @@ def run_backfill_pass(
     passes: SchedulingPassState,
     order: FixedColumn,
 ) -> None:
-    """Start jobs in queue order if they delay no reservation; reserve for the others.
+    """Start jobs in queue order if they delay no reservation, and reserve nodes for the others.
 
-    Without `passes.backfill`, start no job, and plan the jobs from `passes.next_s` on.
+    If `passes.backfill` is 0, start no job, and plan the jobs from `passes.next_s` on.
     """
     queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
@@ -737,7 +737,7 @@ def run_backfill_pass(
         partition = owners.partition[slot]
         make_room_and_note(trial, tally)
 
-        # Start it now if it fits beside the reservations.
+        # Start the job now if it fits next to the reservations.
         if passes.backfill and starts_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
             place_job(site, position, now_s, False)
             passes.backfilled += 1
@@ -746,7 +746,7 @@ def run_backfill_pass(
                 break
             continue
 
-        # Reserve, unless a limit of age, priority, reservations per partition or window excludes the job.
+        # Reserve, unless the job is excluded by age, priority, the limit of reservations per partition, or the window.
         if not blocks_later_jobs(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
             continue
         from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
@@ -779,7 +779,7 @@ def plan_as_slurm(
 ) -> int:
     """Run the due passes, the main loop first; return how many jobs start now.
 
-    `given` holds queue positions in the order of the jobs; if it is empty, jobs come by priority.
+    `given` contains queue positions in the order of the jobs; if it is empty, jobs are ordered by priority.
 
     Write starts and planned starts to `site.draft`, and other results to `passes`. Rebuild stale classes.
     """

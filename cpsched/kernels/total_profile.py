@@ -1,8 +1,8 @@
-"""Profile of the sum over all nodes: a lower bound on a job's start.
+"""Profile of the sum over all nodes, which gives a lower bound on a job's start.
 
-Row `k` of a search holds the sums before the job at place `k` of the order is placed. It has breakpoints, and the
-amounts of each resource that are free from each breakpoint on. A full row ignores further jobs. It then
-overestimates free amounts, and is still a valid bound.
+Row `k` of a search contains the sums before the job at place `k` of the order is placed: breakpoints, and the amounts
+of each resource that are free from each breakpoint on. A full row ignores further jobs. It then overestimates free
+amounts, and its bound is still valid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_free(free: FixedColumn, k: int, amounts: FixedColumn) -> bool:
 
 @scalar_subroutine
 def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s: int, amounts: FixedColumn) -> int:
-    """Return when all `amounts` (int64[R]) are first free for `duration_s`, or NEVER."""
+    """Return the first time from which all `amounts` (int64[R]) are free for `duration_s`, or NEVER."""
     k = 0
     while k < count:
         if not is_free(free, k, amounts):
@@ -47,7 +47,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
 
 @scalar_subroutine
 def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
-    """Insert a breakpoint at `at_s`, not before the first; return the new count."""
+    """Insert a breakpoint at `at_s`, not before the first one; return the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -84,7 +84,7 @@ def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
     for i in range(resources, n * resources):
         free[i] = 0
 
-    # Add what the profiles gain at each end. Then sum up to the amounts free from each breakpoint on.
+    # Add the amounts that the profiles gain at each end, then sum up to the amounts free from each breakpoint on.
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):
@@ -98,7 +98,7 @@ def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
 
 @subroutine
 def lower_bound_by_totals(site: SchedulingState, search: OrderSearchState, k: int, slot: int) -> int:
-    """Return a lower bound on a start beside the jobs before place `k`, or NEVER."""
+    """Return a lower bound on a job's start given the jobs before place `k`, or NEVER."""
     jobs, asked = site.jobs, search.totals.asked
     for r in range(len(asked)):
         asked[r] = jobs.units[slot] * jobs.per_unit[slot, r]
@@ -111,7 +111,7 @@ def lower_bound_by_totals(site: SchedulingState, search: OrderSearchState, k: in
 def take_from_totals(
     site: SchedulingState, search: OrderSearchState, k: int, to: int, slot: int, start_s: int, moves: int
 ) -> None:
-    """Set row `to` to row `k` less the last placed job, whose moves begin at `moves`."""
+    """Set row `to` to row `k` minus the amounts of the last placed job, whose moves begin at `moves`."""
     jobs, asked = site.jobs, search.totals.asked
     times, free, n, resources = search.totals.times[to], search.totals.free[to], search.totals.points[k], len(asked)
     if to != k:

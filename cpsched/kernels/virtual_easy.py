@@ -1,8 +1,8 @@
-"""Simulate a virtual schedule: the starts if EASY had decided all the time.
+"""Simulate a virtual schedule: the starts if EASY had always decided.
 
 The virtual schedule counts processors, also on a cluster of nodes: a job takes its largest share of any resource. A job
-ends after its real run time, once that is known. Before, its run time is the larger of the expected one and the real
-one so far. On a counted pool scheduled by EASY, the virtual schedule equals the real one.
+ends after its real run time once that is known. Before that, its run time is the larger of its expected run time and
+its real run time so far. On a counted pool scheduled by EASY, the virtual schedule equals the real one.
 """
 
 from __future__ import annotations
@@ -17,62 +17,62 @@ from cpsched.kernels.scheduling_state import SchedulingState, empty_column, grow
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
 
 WAITS, RUNS, OVER, GONE = range(4)
-"""State of an entry in the virtual schedule.
+"""States of an entry in the virtual schedule.
 
 - `OVER`: the job has ended virtually, but not in reality.
-- `GONE`: the job has vanished in reality without an end: cancelled, held, or not visible.
+- `GONE`: the job has vanished in reality without an end record: cancelled, held, or not visible.
 """
 ENTRY_FIELDS = 7
-"""Columns of an entry: id, submit_s, amount, walltime_s, run_s, start_s, does."""
+"""Number of columns of an entry: id, submit_s, amount, walltime_s, run_s, start_s, does."""
 
 FADES = 0.9998
-"""Factor of the longest wait at each start."""
+"""Factor applied to the longest wait at each start."""
 
 MOST_AHEAD = 20_000
-"""Maximum number of entries that have ended in reality, but not virtually."""
+"""Maximum number of entries whose jobs have ended in reality, but not virtually."""
 
 
 class VirtualEasySchedule(Handle, grows=True):
-    """The virtual schedule; its entries are jobs until they end here and in reality."""
+    """The virtual schedule. A job has an entry until it has ended both virtually and in reality."""
 
     now_s: int
     """Virtual time in seconds; -1 before the first update."""
     pool: int
-    """Processors that are up."""
+    """Number of processors that are up."""
     count: int
-    """Entries in use."""
+    """Number of entries in use."""
     waiting: int
-    """Entries of `queue` in use."""
+    """Number of entries of `queue` in use."""
     active: int
-    """Entries of `running` in use."""
+    """Number of entries of `running` in use."""
     kept: int
-    """Number of entries after finished ones were last dropped."""
+    """Number of entries after finished entries were last dropped."""
     longest_s: float
     """Longest wait of a started job; each start multiplies it by `FADES`."""
     id: Column
-    """By entry: the job's id."""
+    """Job id of each entry."""
     submit_s: Column
     amount: Column
-    """By entry: processors."""
+    """Number of processors of each entry."""
     walltime_s: Column
     expected_s: Column
-    """By entry: expected run time."""
+    """Expected run time of each entry."""
     run_s: Column
-    """By entry: real run time; 0 before the real end."""
+    """Real run time of each entry; 0 before the real end."""
     start_s: Column
-    """By entry: virtual start; `NEVER` before."""
+    """Virtual start of each entry; `NEVER` before it starts."""
     began_s: Column
-    """By entry: real start; `NEVER` before."""
+    """Real start of each entry; `NEVER` before it starts."""
     does: Column
-    """By entry: `WAITS`, `RUNS`, `OVER` or `GONE`."""
+    """State of each entry: `WAITS`, `RUNS`, `OVER` or `GONE`."""
     seen: Column
-    """By entry: 1 if the job waits or runs in reality now."""
+    """1 for each entry whose job waits or runs in reality now."""
     queue: Column
     """Waiting entries in order of arrival."""
     running: Column
-    """Running entries by the ends of their walltimes."""
+    """Running entries, by the ends of their walltimes."""
     of_slot: Column
-    """By slot: the entry plus one, or 0."""
+    """Index of the entry plus one by slot; 0 if there is none."""
 
 
 def new_virtual_schedule() -> VirtualEasySchedule:
@@ -129,7 +129,7 @@ def enqueue(base: VirtualEasySchedule, e: int) -> None:
 
 @subroutine
 def comes_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
-    """Return whether an entry arrived before another one."""
+    """Return whether an entry arrived before another."""
     if base.submit_s[e] != base.submit_s[other]:
         return bool(base.submit_s[e] < base.submit_s[other])
     return bool(base.id[e] < base.id[other])
@@ -137,7 +137,7 @@ def comes_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
 
 @subroutine
 def start_entry(base: VirtualEasySchedule, e: int) -> None:
-    """Insert a started entry into the running ones by the end of its walltime."""
+    """Insert a started entry into the running entries, by the end of its walltime."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
     while i > 0 and base.start_s[running[i - 1]] + base.walltime_s[running[i - 1]] > end_s:
@@ -160,7 +160,7 @@ def expected_end_of_entry(base: VirtualEasySchedule, e: int, now_s: int) -> int:
 
 @subroutine
 def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
-    """Return the shadow time for `need` processors, and how many are free then."""
+    """Return the shadow time for `need` processors, and the number of processors free then."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
         other = base.running[k]
@@ -175,7 +175,7 @@ def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> t
 
 @subroutine
 def virtual_round(base: VirtualEasySchedule, at_s: int) -> None:
-    """Schedule by EASY at `at_s`: in order of arrival, with walltimes as estimates."""
+    """Schedule with EASY at `at_s`: in order of arrival, with walltimes as estimates."""
     queue, amount, walltime_s, free = base.queue, base.amount, base.walltime_s, base.pool
     for i in range(base.active):
         free -= amount[base.running[i]]
@@ -218,7 +218,7 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
 
 @subroutine
 def sort_arrivals(base: VirtualEasySchedule, first_new: int) -> IntArray:
-    """Return the new entries by submission, without those that already run."""
+    """Return the new entries by submission, without those that are already running."""
     submit_s = base.submit_s[first_new : base.count]
     order, count = order_of(submit_s, submit_s), 0
     for i in range(len(order)):
@@ -269,7 +269,7 @@ def remove_vanished_entries(base: VirtualEasySchedule) -> None:
 
 @subroutine
 def compact_entries(base: VirtualEasySchedule, entries: Column, count: int) -> int:
-    """Drop removed entries from the first `count` of a list; return the new count."""
+    """Drop removed entries from the first `count` of a list; return the new number of entries."""
     kept = 0
     for i in range(count):
         if base.does[entries[i]] != GONE:
@@ -280,7 +280,7 @@ def compact_entries(base: VirtualEasySchedule, entries: Column, count: int) -> i
 
 @subroutine
 def drop_finished_entries(base: VirtualEasySchedule) -> None:
-    """Drop the entries that are removed, or have ended here and in reality."""
+    """Drop entries that are removed, or that have ended both virtually and in reality."""
     index, kept = np.full(base.count, -1, np.int64), 0
     for e in range(base.count):
         if base.does[e] == GONE or (base.does[e] == OVER and base.run_s[e] > 0):
@@ -303,7 +303,7 @@ def drop_finished_entries(base: VirtualEasySchedule) -> None:
 
 @subroutine
 def entry_for(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
-    """Append an entry for the job of a slot; return its index."""
+    """Append an entry for the job of a slot; return the entry's index."""
     e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
     base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
@@ -314,7 +314,7 @@ def entry_for(site: SchedulingState, base: VirtualEasySchedule, totals: FixedCol
 
 @subroutine
 def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, e: int) -> bool:
-    """Return whether a waiting entry is outdated: requeue, new walltime, new machine."""
+    """Return whether a waiting entry is outdated by a requeue, a new walltime or a new machine."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
     if base.submit_s[e] != site.jobs.submit_s[slot] or base.walltime_s[e] != site.jobs.walltime_s[slot]:
@@ -326,7 +326,7 @@ def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedC
 def find_or_add_entry(
     site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
 ) -> int:
-    """Return a job's entry; append one if there is none, or if it is outdated."""
+    """Return the index of a job's entry; append an entry if there is none or if it is outdated."""
     e = base.of_slot[slot] - 1
     if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
         e = entry_for(site, base, totals, slot, id)
@@ -337,7 +337,7 @@ def find_or_add_entry(
 
 @subroutine
 def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn) -> int:
-    """Find or append the entries of all jobs; return the first new one.
+    """Find or append the entries of all jobs; return the index of the first new entry.
 
     At the first update, running jobs get their real starts.
     """
@@ -365,9 +365,9 @@ def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: Fi
 
 @subroutine
 def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
-    """Return the longest wait if all jobs ran one by one on the whole pool.
+    """Return the longest wait if all jobs ran one by one on the whole pool, including past waits.
 
-    It includes the past wait. The expected remaining run times of running jobs and of earlier queued jobs count.
+    It counts the expected remaining run times of running jobs and of earlier queued jobs.
     """
     work, longest_s = 0.0, 0.0
     for i in range(base.active):
@@ -382,7 +382,7 @@ def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
 
 @kernel
 def note_ended(base: VirtualEasySchedule, ended: FixedColumn, ran: FixedColumn) -> int:
-    """Record real run times in seconds by sorted ids `ended`; return their number."""
+    """Record real run times in seconds by sorted job ids `ended`; return the number of recorded jobs."""
     for e in range(base.count):
         at = lower_bound(ended, len(ended), base.id[e])
         if at < len(ended) and ended[at] == base.id[e]:
@@ -396,12 +396,12 @@ def follow_real_schedule(
 ) -> float:
     """Update the virtual schedule to now; return its longest wait in seconds.
 
-    That is the maximum of `longest_s` and of the expected waits of waiting jobs.
+    This is the maximum of `longest_s` and the expected waits of waiting jobs.
 
     - `expected`: run times in seconds, by queue position and then by index in `site.running`.
-    - `ids`: job ids by slot; `of_slot` must be of the same table, see `find_entries`.
+    - `ids`: job ids by slot; `of_slot` must belong to the same table, see `find_entries`.
 
-    The caller must have recorded the jobs that ended since the last call, see `note_ended`.
+    The caller must have recorded the jobs that have ended since the last call, see `note_ended`.
     """
     slots = len(base.of_slot)
     grow_columns(base, "of_slot", slots, len(ids))
@@ -417,7 +417,7 @@ def follow_real_schedule(
 
 @kernel
 def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
-    """Map the slots of a new table to entries by job ids; return how many exist."""
+    """Map the slots of a new table to entries by job id; return how many entries exist."""
     drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), order_of(base.id[: base.count], base.id[: base.count]), 0
     known = np.empty(base.count, np.int64)
@@ -436,7 +436,7 @@ def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
 def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
     """Return the entries to store, int64[entries * ENTRY_FIELDS], row by row.
 
-    Waiting entries whose jobs have not ended are omitted, because the next snapshot shows these jobs.
+    Waiting entries whose jobs have not ended are omitted, because the next snapshot contains these jobs.
     """
     rows, k = np.empty(base.count * ENTRY_FIELDS, np.int64), 0
     for e in range(base.count):
@@ -452,10 +452,7 @@ def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
 
 @kernel
 def restore_entries(base: VirtualEasySchedule, rows: FixedColumn) -> int:
-    """Add the entries of `unfinished_entries` to an empty virtual schedule.
-
-    Return their number.
-    """
+    """Add the entries of `unfinished_entries` to an empty virtual schedule; return the number of entries."""
     for k in range(0, len(rows), ENTRY_FIELDS):
         e = add_entry(base)
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]

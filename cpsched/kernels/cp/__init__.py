@@ -1,22 +1,22 @@
 """The compiled loops of the constraint-programming dispatchers.
 
-- `cp_state`: the handles: input of a round, plan with its parts, one moment of a plan, search step.
-- `plan_moments`: the cluster at one moment of a plan; kinds of units.
-- `startable_jobs`: which queued jobs could start at all.
+- `cp_state`: the handles for the input of a round, a plan with its parts, one instant of a plan, and a search step.
+- `plan_moments`: the cluster at one instant of a plan; kinds of units.
+- `startable_jobs`: which queued jobs could start now, or ever.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
 - `next_decision`: the next step of the solver's search.
-- `running_rectangles`: what running jobs hold, for the solver's models.
-- `relaxation`: the problem without places. `branch_and_bound`: branch and bound on it.
+- `running_rectangles`: the resources that running jobs use, for the solver's models.
+- `relaxation`: the problem without places. `branch_and_bound`: branch and bound on the relaxation.
 - `delay_costs`: the cost of a plan.
 
 Names: N nodes, R resources, J considered jobs in priority order, P *parts*. A part is one box of the position model:
-one unit of a job or, for a job that wants whole nodes, one node with all of its units there. Positions are local to
-their node: `y` = 0 is the node's first position of that resource.
+one unit of a job or, for a job that requests whole nodes, one node with all of its units there. Positions are local
+to their node: `y` = 0 is the node's first position of a resource.
 
-Running jobs have no fixed positions. In each call they are stacked from position 0 of their node, the job that ends
-last at the bottom. So what is free on a node is one contiguous piece at every moment, and a job whose amounts fit now
+Running jobs have no fixed positions. In each call they are stacked from position 0 of their node, with the job that
+ends last at the bottom. So the free part of a node is contiguous at every instant, and a job whose amounts fit now
 always finds positions. Only jobs that are planned in the same call can leave holes between them. Holes can delay
-planned starts in the future, and no start of now.
+planned starts in the future, but no start now.
 """
 
 from cpsched.kernels.cp import (
@@ -42,4 +42,4 @@ __all__ = [
     "running_rectangles",
     "startable_jobs",
 ]
-"""All modules, so that ahead-of-time compilation before a dispatcher's first decision misses no kernel."""
+"""All modules, so that compiling ahead of a dispatcher's first decision includes every kernel."""

@@ -16,11 +16,11 @@ from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import IntArray
 
 COST_TOLERANCE = 1e-9
-"""Relative difference of objectives that counts as none."""
+"""Relative difference of objectives below which they count as equal."""
 NO_PLACES = -1
-"""Instead of a number of dives: the jobs need no places, so every plan of the relaxation is a plan."""
+"""Value for the number of dives if jobs need no places, so that every plan of the relaxation is a plan."""
 LEFT_SHIFTED = -2
-"""The same, and plans in which a job could start a second earlier are left out: others cost no more."""
+"""The same, but skip plans in which a job could start a second earlier, because other plans cost no more."""
 
 
 @subroutine
@@ -44,7 +44,7 @@ def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
 
 @subroutine
 def alike_jobs(facts: CpInstance, objective: TotalDelayObjective) -> IntArray:
-    """By job: the first considered job of the same request, estimate and cost, int64[J]."""
+    """Return, for each job, the first considered job with the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
     for j in range(len(weight)):
@@ -60,10 +60,10 @@ def alike_jobs(facts: CpInstance, objective: TotalDelayObjective) -> IntArray:
 
 @kernel
 def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, objective: TotalDelayObjective) -> float:
-    """The cost of the best relaxed plan where all jobs are interchangeable; otherwise 0, which bounds nothing.
+    """Return the cost of the best relaxed plan if all jobs are interchangeable; otherwise 0, a trivial bound.
 
-    In that plan each job in turn starts as early as it can. Proof that no plan has an earlier k-th start: let g be
-    these starts and s those of another plan, both ascending, d the duration of a job, and k the first with
+    In that plan, each job in turn starts as early as possible. Proof that no plan has an earlier k-th start: let g be
+    these starts and s those of another plan, both ascending, d the duration of a job, and k the first index with
     s[k] < g[k]. The k-th job did not start at s[k], because m jobs filled the room then; they had started after
     s[k] - d, so g[k-m] > s[k] - d. Since s[k-m] >= g[k-m], the other plan runs m + 1 jobs at s[k]. There is no room
     for them.
@@ -99,21 +99,22 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
 
 @kernel
 def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dives: int) -> tuple[int, bool, float]:
-    """Branch and bound on the relaxation: improves the best plan, and may prove it optimal.
+    """Improve the best plan by branch and bound on the relaxation; this may prove it optimal.
 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For
     each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most` nodes are
-    visited, and at most `dives` dives made. With `dives` = `NO_PLACES` the relaxed plan is taken as it is, and no best
-    plan is needed beforehand. `LEFT_SHIFTED` leaves out further plans. Jobs are placed in the order of their starts, so
-    all that start before `tau` are placed when a job is about to start at `tau`. Had it room a second earlier, it could
-    start then, since from `tau` on the plan holds room for it anyway.
+    visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan is used as it is, and no
+    best plan is needed at the beginning. `LEFT_SHIFTED` skips further plans. Jobs are placed in the order of their
+    starts, so all jobs that start before `tau` are placed when a job is about to start at `tau`. If there was room for
+    the job a second earlier, it could start then, because the plan has room for it from `tau` on in any case.
 
-    Returns the nodes visited, whether the tree was exhausted, and a lower bound of the cost of delays (0 if it was not
-    exhausted).
+
+    Return the number of visited nodes, whether the tree was exhausted, and a lower bound on the cost of delays (0 if
+    the tree was not exhausted).
     """
     J, relaxed, objective, best, trial = len(facts.jobs), tree.relaxed, tree.objective, tree.best, tree.trial
 
-    # A node of the tree at depth d: the first d jobs of `who` are placed; no other job starts before `earliest[d]`.
+    # At depth d of the tree, the first d jobs of `who` are placed, and no other job starts before `earliest[d]`.
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
     upper = delay(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
@@ -123,8 +124,8 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
     while spent < most and dives != 0:
         spent += 1
 
-        # Find the job that can start first (of equals the first in priority order), and the least cost of a plan from
-        # here. If the job has no room at that moment, or had some before, postpone it, which needs no branch, and
+        # Find the job that can start first (of several, the first in priority order), and the least cost of a plan from
+        # here. If the job has no room at that time, or had room earlier, postpone it, which needs no branch, and
         # choose again.
         job, tau = -1, 0
         while True:
@@ -142,7 +143,7 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
                     break
             earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
             break_symmetry(alike, earliest[depth], job)
-        # Down: the job starts at that moment.
+        # Down: the job starts at that time.
         if bound < upper * (1 - COST_TOLERANCE) and job >= 0:
             placed[job], start_s[job], who[depth] = True, tau, job
             for j in range(J):
@@ -150,7 +151,7 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
             depth += 1
             continue
 
-        # A leaf that is better than the best plan: a dive in its order finds places.
+        # A leaf that is better than the best plan: find places by a dive in its order.
         if bound < upper * (1 - COST_TOLERANCE):
             if dives < 0:
                 trial.start_s[:] = start_s

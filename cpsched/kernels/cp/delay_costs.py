@@ -1,4 +1,4 @@
-"""What the delays of a plan cost."""
+"""Compute the cost of a plan's delays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cpsched.kernels.cp.cp_state import TotalDelayObjective
 
 @subroutine
 def cost_of(objective: TotalDelayObjective, j: int, start_s: int) -> float:
-    """What the delay of job `j` costs if the job starts at `start_s`."""
+    """Return the cost of the delay of job `j` if it starts at `start_s`."""
     return float(objective.weight[j] * max(0, start_s - objective.since_s[j]))
 
 
 @kernel
 def delay(objective: TotalDelayObjective, start_s: FixedColumn) -> float:
-    """What the delays of a plan cost: its objective without the constant. `start_s` is int64[J]."""
+    """Return the cost of a plan's delays: its objective without the constant. `start_s` is int64[J]."""
     total = 0.0
     for j in range(len(start_s)):
         total += cost_of(objective, j, start_s[j])

@@ -1,4 +1,4 @@
-"""The dive: the first leaf of the paper's search, found by a sweep over the moments at which a job ends."""
+"""The dive: find the first leaf of the paper's search in one sweep over the ends of jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @subroutine
 def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
-    """The highest position from which `dy` positions of `node` are free, all below `ceiling`; -1 if there is none."""
+    """Return the highest position from which `dy` positions of `node` are free, all below `ceiling`; -1 if none."""
     moment = plan.moment
     older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
     y = ceiling - dy
@@ -32,7 +32,7 @@ def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
 
 @subroutine
 def put_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -> bool:
-    """Place `part` into the highest gap of `node` in each resource; False, and not placed, if a resource has no gap."""
+    """Place `part` in the highest gap of `node` in each resource; return False and place nothing if one has no gap."""
     moment, capacity = plan.moment, facts.machine.capacity
     for r in range(capacity.shape[1]):
         dy = taken_on(facts.table, slot, facts.machine, node, 1, r)
@@ -48,10 +48,10 @@ def put_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -
 
 @subroutine
 def put(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
-    """Place job `j`, each part on the highest node that still takes it (the paper's largest value).
+    """Place job `j`, each part on the highest node that still has room for it (the paper's largest value).
 
-    `room_of` says by node how many of its units fit now, see `recount`. Returns False, and places no part, where not
-    all parts find room. The amounts left at the moment do not change: `take_job` takes them.
+    `room_of` is the number of its units that fit on each node now, see `recount`. If not all parts fit, return False
+    and place no part. The free amounts of the instant do not change: `take_job` subtracts the job's amounts.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
@@ -76,16 +76,18 @@ def put(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
 def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
-    Of the jobs that can start first, the first in `order` (the paper: highest priority) starts at once. Each of its
-    units takes the highest legal positions. So no job starts before a job placed earlier, and amounts that are free
-    when a job starts stay free. Hence one sweep over the moments at which jobs end finds the plan of the paper's dive.
+    Among the jobs that can start first, the first in `order` (in the paper: highest priority) starts immediately. Each
+    of its units takes the highest legal positions. So no job starts before a job placed earlier, and amounts that are
+    free when a job starts stay free. Hence, one sweep over the times at which jobs end finds the plan of the paper's
+    dive.
 
-    `only_now` stops the sweep at the first moment. Returns how many jobs start now. Jobs without a plan have start -1.
+    `only_now` stops the sweep at the first instant. Return the number of jobs that start now. Jobs without a plan have
+    start -1.
     """
     J, N = len(facts.jobs), len(facts.machine.free)
 
-    # Keep, for each kind of unit, how many each node holds, and their sum: a job that asks for more than the sum is
-    # passed over without a look at the nodes. Each step updates only the nodes that it touched.
+    # For each kind of unit, keep the number that each node holds, and the sum: a job that requests more than the sum is
+    # skipped without examining the nodes. Each step updates only the nodes that it touched.
     shapes, kind_of = shapes_of(facts)
     moment = plan.moment
     go_to_now(facts, moment)
@@ -97,7 +99,7 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
     waiting, next_running, start_now = J, 0, 0
     tau = facts.now_s
     while True:
-        # Every job that fits at this moment starts.
+        # Every job that fits at this instant starts.
         for j in order:
             if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.table.units[facts.jobs[j]]:
                 continue
@@ -112,7 +114,7 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
         if waiting == 0 or only_now:
             return start_now
 
-        # Go to the next moment at which a running job, or a job of this plan, ends.
+        # Advance to the next end of a running job or of a job in this plan.
         tau = next_end(facts, plan, present, next_running)
         next_running = end_by(facts, plan, present, next_running, tau)
         recount(facts, moment, shapes, room, rooms)
@@ -120,7 +122,7 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
 
 @kernel
 def starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """The jobs of `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
+    """Return the jobs of `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)
     nodes, units = np.empty(len(plan.node), np.int64), np.empty(len(plan.node), np.int64)
@@ -130,7 +132,7 @@ def starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, Int
             continue
         begin = filled
         for part in range(plan.first[j] + plan.parts[j] - 1, plan.first[j] - 1, -1):
-            # Entries are sorted by node. Parts are placed from the highest node down, so most go to the end.
+            # Entries are sorted by node. Parts are placed from the highest node to the lowest, so most are appended.
             at_node = filled
             while at_node > begin and nodes[at_node - 1] > plan.node[part]:
                 at_node -= 1

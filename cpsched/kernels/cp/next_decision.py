@@ -1,4 +1,4 @@
-"""Where the solver's search goes next: which job can start first, and which places its parts get."""
+"""Guide the solver's search: which job can start first, and which places its parts get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @kernel
 def room_now(facts: CpInstance) -> tuple[IntArray, IntArray]:
-    """How many units of each kind each node takes now, int64[K, N]; and the kind of each considered job, int64[J]."""
+    """Return the number of units of each kind that fit on each node now, int64[K, N], and each job's kind, int64[J]."""
     shapes, kind_of = shapes_of(facts)
     room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
     for k in range(len(shapes)):
@@ -26,7 +26,7 @@ def room_now(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
-    """The least `at_s` of a job that is not placed; `UNBOUNDED` where all jobs are."""
+    """Return the smallest `at_s` of a job that is not placed; `UNBOUNDED` if all jobs are placed."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
         if not step.placed[j]:
@@ -35,7 +35,7 @@ def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
 
 
 def new_step(facts: CpInstance, order: IntArray) -> CpSearchState:
-    """The first step of a search, with no job placed. Of the jobs that can start first, `order` says who goes first."""
+    """Return the first step of a search, with no job placed. `order` decides among jobs that can start first."""
     J, (room, kind_of) = len(facts.jobs), room_now(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
     return CpSearchState(-1, 0, nobody, column, order, column.copy(), room, kind_of)
@@ -43,12 +43,12 @@ def new_step(facts: CpInstance, order: IntArray) -> CpSearchState:
 
 @kernel
 def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """The job, of those not placed, that can start first; of equal ones the first in `step.order`; -1 for none.
+    """Return the unplaced job that can start first, ties by `step.order`; -1 if there is none.
 
     - No placed job starts later than the earliest start of any other job.
-    - A job that does not fit beside the placed jobs does not fit until one of them, or a running job, ends. It is
-      postponed to that moment, see `step.put_off_s`.
-    - Start and places of the job found are written into the plan.
+    - A job that does not fit together with the placed jobs does not fit until one of them, or a running job, ends. It
+      is postponed to that time, see `step.put_off_s`.
+    - Start and places of the returned job are written to the plan.
     - The result is -1 if all jobs are placed, or if none of the others can ever start.
     """
     J = len(facts.jobs)
@@ -66,7 +66,7 @@ def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
         shapes[kind_of[j]] = facts.jobs[j]
     recount(facts, plan.moment, shapes, room, rooms)
     while True:
-        # A job that does not fit at this moment waits for the next end of a job.
+        # A job that does not fit at this instant waits for the next end of a job.
         later = next_end(facts, plan, present, next_running)
         for j in step.order:
             if placed[j] or at_s[j] > tau:
@@ -76,7 +76,7 @@ def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
                 return int(j)
             at_s[j] = put_off_s[j] = later
 
-        # Go to the next moment at which a job could start.
+        # Advance to the next time at which a job could start.
         tau = first_moment(step, at_s)
         if tau == UNBOUNDED:
             return -1
@@ -86,10 +86,10 @@ def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
 
 @kernel
 def next_chance(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """The earliest moment after its planned start at which the job at hand could start instead.
+    """Return the earliest time after its planned start at which the current job could start instead.
 
-    In a plan whose jobs start as early as they can, a job starts now or when another job ends. That other job is
-    running, or placed, or not placed yet; the last kind starts at the plan's moment at the earliest.
+    In a plan whose jobs start as early as possible, a job starts now or when another job ends. That other job is
+    running, placed, or not yet placed. A job not yet placed starts at the plan's instant at the earliest.
     """
     tau, chance = plan.start_s[step.j], UNBOUNDED
     for i in range(len(facts.running)):
@@ -107,9 +107,9 @@ def next_chance(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
 
 @subroutine
 def go_to_step(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """Make the plan's moment the start of the job at hand, with the parts of it that have a place on their nodes.
+    """Set the plan's instant to the start of the current job, with its parts that have a place on their nodes.
 
-    Returns how many of its units have no place yet.
+    Return how many of its units have no place yet.
     """
     go_to(facts, plan, step.placed, plan.start_s[step.j])
     moment, wanted = plan.moment, facts.table.units[facts.jobs[step.j]]
@@ -124,9 +124,9 @@ def go_to_step(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
 
 @kernel
 def next_spot(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) -> int:
-    """The highest node up to `top` that takes one more part of the job at hand, -1 if there is none.
+    """Return the highest node, at most `top`, with room for one more part of the current job; -1 if there is none.
 
-    Writes the place of that part into the plan.
+    Write the place of this part to the plan.
     """
     wanted, slot, part = go_to_step(facts, plan, step), facts.jobs[step.j], plan.first[step.j] + step.done
     for node in range(top, -1, -1):
@@ -139,9 +139,9 @@ def next_spot(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) ->
 
 @kernel
 def gap_below(facts: CpInstance, plan: CpPlan, step: CpSearchState, below: tuple[int, int, int]) -> int:
-    """The highest free position for one more part of the job at hand; -1 if there is none.
+    """Return the highest free position for one more part of the current job; -1 if there is none.
 
-    `below` holds a node, a resource, and the position below which the part must be.
+    `below` contains a node, a resource, and the position below which the part must be.
     """
     go_to_step(facts, plan, step)
     node, r, ceiling = below

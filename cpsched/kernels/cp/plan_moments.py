@@ -1,4 +1,4 @@
-"""The cluster at one moment of a plan, and the kinds of unit among the considered jobs."""
+"""The cluster at one instant of a plan, and the kinds of units among the considered jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched.model import IntArray
 
 @subroutine
 def same_shape(facts: CpInstance, a: int, b: int) -> bool:
-    """Whether jobs `a` and `b` (slots) want the same kind of unit on the same nodes."""
+    """Return whether jobs `a` and `b` (slots) request the same kind of unit on the same nodes."""
     if facts.table.sharing[a] != facts.table.sharing[b] or facts.table.node_set[a] != facts.table.node_set[b]:
         return False
     for r in range(facts.table.per_unit.shape[1]):  # noqa: SIM110 - a loop compiles, a generator does not
@@ -24,7 +24,7 @@ def same_shape(facts: CpInstance, a: int, b: int) -> bool:
 
 @subroutine
 def shapes_of(facts: CpInstance) -> tuple[IntArray, IntArray]:
-    """The kinds of unit among the considered jobs: one slot of each kind, int64[K]; the kind of each job, int64[J]."""
+    """Return one slot of each kind of unit among the considered jobs, int64[K], and the kind of each job, int64[J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
     kinds = 0
     for j in range(len(facts.jobs)):
@@ -54,7 +54,7 @@ def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
 
 @subroutine
 def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
-    """Release the running jobs from index `first` on that end by `until_s`; returns the index of the next one."""
+    """Release the running jobs from index `first` on that end by `until_s`; return the index of the next one."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
@@ -72,7 +72,7 @@ def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s
 
 @subroutine
 def take_job(plan: CpPlan, j: int) -> None:
-    """Take what job `j` uses from the amounts left at the plan's moment, and mark its nodes as touched."""
+    """Subtract the amounts of job `j` from the free amounts at the plan's instant, and mark its nodes as touched."""
     left, touched = plan.moment.left, plan.moment.touched
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
         touched[plan.node[part]] = True
@@ -101,7 +101,7 @@ def release_job(plan: CpPlan, j: int) -> None:
 
 @subroutine
 def recount(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
-    """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes; none is touched afterwards."""
+    """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes, and reset `touched`."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
         if not touched[node]:
@@ -115,7 +115,7 @@ def recount(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, ro
 
 @subroutine
 def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
-    """The first moment at which a running job from index `next_running` on, or a job in `present`, ends."""
+    """Return when a running job from index `next_running` on, or a job in `present`, next ends."""
     end_s = UNBOUNDED
     if next_running < len(facts.running):
         end_s = facts.end_s[facts.running[next_running]]
@@ -127,7 +127,7 @@ def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int)
 
 @subroutine
 def end_by(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, tau: int) -> int:
-    """End all running jobs, and jobs in `present`, that end by `tau`; returns the index of the next running job."""
+    """End all running jobs, and all jobs in `present`, that end by `tau`; return the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
             present[j] = False
@@ -137,9 +137,9 @@ def end_by(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, t
 
 @subroutine
 def go_to(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -> int:
-    """Set the plan's moment to the cluster at `tau` with the jobs in `placed`, which all start by then.
+    """Set the plan's instant to the cluster at `tau` with the jobs in `placed`, which must all start by then.
 
-    Nodes that differ from now are marked as touched. Returns the index of the running job that ends next.
+    Mark nodes that differ from now as touched. Return the index of the running job that ends next.
     """
     moment = plan.moment
     newest, older = moment.newest, moment.older

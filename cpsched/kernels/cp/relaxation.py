@@ -1,6 +1,6 @@
-"""The dispatching problem without places: a relaxation whose best plan bounds every real plan from below.
+"""The dispatching problem without places: a relaxation whose best plan is a lower bound for every real plan.
 
-Places make the problem hard. Without them a branch and bound over start times is cheap. If the dive finds places for
+Places make the problem hard. Without them, a branch and bound over start times is cheap. If the dive finds places for
 the best plan of the relaxation at the same cost, no better plan exists.
 """
 
@@ -19,21 +19,21 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @subroutine
 def could_hold(facts: CpInstance, slot: int, node: int) -> bool:
-    """Whether an empty `node` could hold a unit of job `slot`."""
+    """Return whether an empty `node` could hold a unit of job `slot`."""
     return room_when_empty_on(facts, slot, node) > 0
 
 
 @subroutine
 def room_when_empty_on(facts: CpInstance, slot: int, node: int) -> int:
-    """How many units of job `slot` a `node` holds when nothing runs."""
+    """Return how many units of job `slot` fit on `node` when nothing runs."""
     return units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
 @subroutine
 def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
-    """How many units of job `slot` fit into `left` on a node, sharing ignored.
+    """Return how many units of job `slot` fit into `left` on a node, ignoring sharing rules.
 
-    For a job that wants whole nodes: 1 where the node is free.
+    For a job that requests whole nodes, return 1 if the node is free.
     """
     if not could_hold(facts, slot, node):
         return 0
@@ -44,13 +44,13 @@ def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
 
 @subroutine
 def least_taken(facts: CpInstance, slot: int, kind: int) -> int:
-    """The least room, in units of job `kind`, that job `slot` takes wherever it is placed."""
+    """Return the minimum room, in units of job `kind`, that job `slot` takes wherever it is placed."""
     N = len(facts.machine.capacity)
     whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
 
-    # A job that wants whole nodes takes all room of each. `each` is the least room of a node that it could take.
+    # A job that requests whole nodes takes all room of each node. `each` is the least room of a node it could take.
     each, most = UNBOUNDED, 1
     for node in range(N):
         if not could_hold(facts, slot, node):
@@ -63,13 +63,13 @@ def least_taken(facts: CpInstance, slot: int, kind: int) -> int:
     if whole:
         return int(each * ((facts.table.units[slot] + most - 1) // most))
 
-    # Any other job takes, with each unit, at least as many units of the kind as fit into that unit's amounts.
+    # Each unit of any other job takes at least as many units of the kind as fit into that unit's amounts.
     return int(min(each, units_that_fit_row(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
 
 
 @subroutine
 def least_amount(facts: CpInstance, slot: int, r: int) -> int:
-    """The least amount of resource `r` that job `slot` takes wherever it is placed."""
+    """Return the minimum amount of resource `r` that job `slot` takes wherever it is placed."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = UNBOUNDED, 1
@@ -82,7 +82,7 @@ def least_amount(facts: CpInstance, slot: int, r: int) -> int:
 
 @subroutine
 def demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
-    """By job, the least that it takes of the room for each kind of unit, then of each resource: int64[J, K + R]."""
+    """Return each job's minimum demand for room of each kind of unit, then for each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
     of_kind, units = np.empty(K, np.int64), facts.table.units
@@ -101,7 +101,7 @@ def demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> Int
 
 @subroutine
 def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
-    """The moments at which running jobs end, now first (int64[E]), and each capacity from then on (int64[E, K + R]).
+    """Return the ends of running jobs, starting with now (int64[E]), and each capacity from then on (int64[E, K + R]).
 
     The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
     """
@@ -119,7 +119,7 @@ def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn,
     capacity = np.empty((len(facts.running) + 1, K + R), np.int64)
     E, next_running, tau = 0, end_running(facts, moment, 0, facts.now_s), facts.now_s
     while True:
-        # Recount the nodes that changed since the last moment.
+        # Recount the nodes that changed since the last instant.
         for node in range(N):
             if not (touched[node] and useful[node]):
                 continue
@@ -133,7 +133,7 @@ def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn,
             capacity[E, k] = total[k]
         E += 1
 
-        # Go to the next end of a running job.
+        # Advance to the next end of a running job.
         if next_running == len(facts.running):
             return moment_s[:E], capacity[:E]
         tau = facts.end_s[facts.running[next_running]]
@@ -144,9 +144,9 @@ def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn,
 def build_relaxation_columns(
     facts: CpInstance, moment: PlanInstantState, rooms: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The columns of a `CumulativeRelaxation`, without capacities that cannot run short.
+    """Return the columns of a `CumulativeRelaxation`, without capacities that cannot run short.
 
-    Without `rooms` the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
+    If `rooms` is false, the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
     """
     J = len(facts.jobs)
     shapes, kind_of = shapes_of(facts)
@@ -154,7 +154,7 @@ def build_relaxation_columns(
     demand = demands(facts, counted, kind_of)
     moment_s, capacity = capacities(facts, moment, shapes, len(counted))
 
-    # A capacity that suffices for all jobs even now, when it is least, delays no job.
+    # A capacity that suffices for all jobs even now, when it is smallest, delays no job.
     short = np.empty(demand.shape[1], np.int64)
     count = 0
     for k in range(demand.shape[1]):
@@ -175,7 +175,7 @@ def build_relaxation_columns(
 def has_room(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> bool:
-    """Whether job `j` could start at `tau` beside the jobs in `placed` that start by then."""
+    """Return whether job `j` could start at `tau` together with the jobs in `placed` that start by then."""
     at_s = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1) - 1
     for k in range(relaxed.demand.shape[1]):
         if relaxed.demand[j, k] == 0:
@@ -194,7 +194,7 @@ def has_room(
 def next_room(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> int:
-    """The earliest moment after `tau` at which another job can end, see `next_decision.next_chance`."""
+    """Return the earliest time after `tau` at which another job can end, see `next_decision.next_chance`."""
     chance = UNBOUNDED
     after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):
@@ -207,5 +207,5 @@ def next_room(
 
 
 def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
-    """The relaxation of a round, see `build_relaxation_columns`."""
+    """Return the relaxation of a round, see `build_relaxation_columns`."""
     return CumulativeRelaxation(*build_relaxation_columns(facts, moment_of(facts.machine.capacity), rooms))

@@ -1,4 +1,4 @@
-"""What running jobs hold, as boxes over position and time, for the solver's models."""
+"""The resources used by running jobs, as boxes over position and time, for the solver's models."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ Boxes = tuple[IntArray, IntArray, IntArray]
 
 @kernel
 def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
-    """Boxes of what running jobs, and nodes out of service, hold of resource `r`: first positions, sizes, ends.
+    """Return boxes of resource `r` used by running jobs or out of service: first positions, sizes, ends.
 
-    - `axis`: by node its index on the position axis (-1 where the node is left out), and how many positions a node has.
-    - All boxes begin now. A job's box ends when the job does, in seconds; what is out of service ends at `horizon_s`.
-    - Boxes of one node form stairs: the one that ends last is at the bottom.
+    - `axis`: the index of each node on the position axis (-1 if the node is omitted), and the number of positions per
+      node.
+    - All boxes begin now. The box of a job ends when the job ends, in seconds; amounts out of service end at
+      `horizon_s`.
+    - The boxes of one node form a staircase, with the box that ends last at the bottom.
     """
     (base, stride), table, machine = axis, facts.table, facts.machine
     # There is at most one box for each entry of a placement, and one for each node.
@@ -29,7 +31,7 @@ def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int,
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
 
-    # From the top of a node's stack down: each running job takes the piece below the job that ends before it.
+    # From the top of a node's stack to the bottom, each running job takes the piece below the job that ends before it.
     height = np.empty(len(machine.free), np.int64)
     for node in range(len(machine.free)):
         height[node] = machine.capacity[node, r] - max(machine.free[node, r], 0)
@@ -45,7 +47,7 @@ def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int,
             end_s[count] = facts.end_s[slot]
             count += 1
 
-    # Whatever is in use and not held by a running job is out of service, up to the horizon.
+    # Amounts that are in use, but not by a running job, are out of service until the horizon.
     for node in range(len(machine.free)):
         if base[node] >= 0 and height[node] > 0:
             y[count], dy[count], end_s[count] = base[node] * stride, height[node], horizon_s

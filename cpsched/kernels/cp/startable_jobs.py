@@ -1,4 +1,4 @@
-"""Which queued jobs are worth modelling: those that could start now, or ever."""
+"""Select the queued jobs that are worth modelling: those that could start now, or ever."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import IntArray
 
 SHAPES = 64
-"""Number of distinct requests that are cached while the queue is read; for others the nodes are counted again."""
+"""Number of distinct requests that are cached during a pass over the queue; for others, nodes are counted again."""
 
 
 @kernel
 def room_when_empty(facts: CpInstance, slot: int) -> IntArray:
-    """By node, how many units of job `slot` it holds when nothing runs: int64[N]."""
+    """Return how many units of job `slot` fit on each node when nothing runs: int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
         room[node] = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
@@ -26,10 +26,10 @@ def room_when_empty(facts: CpInstance, slot: int) -> IntArray:
 
 @kernel
 def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
-    """The first `most` slots of `queue` whose jobs could each start now, if no other job started (cp19 section 3)."""
+    """Return the first `most` slots of `queue` whose jobs could start now if no other job started (cp19 section 3)."""
     N, R = facts.machine.free.shape
 
-    # Most jobs of a long queue ask for more than all nodes together have free; they are passed over at once.
+    # Most jobs of a long queue request more than the free amounts of all nodes together; these are skipped at once.
     pool = np.zeros(R, np.int64)
     for n in range(N):
         for r in range(R):
@@ -45,7 +45,7 @@ def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
         if not enough:
             continue
 
-        # Jobs that want the same kind of unit share one count of what the nodes hold.
+        # Jobs that request the same kind of unit share one count of the nodes' room.
         room = -1
         for k in range(known):
             if same_shape(facts, shapes[k], slot):
@@ -68,9 +68,9 @@ def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
 
 @kernel
 def possible(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) -> IntArray:
-    """The slots of `queue` whose jobs could each start once all running jobs have ended.
+    """Return the slots of `queue` whose jobs could each start once all running jobs have ended.
 
-    What is out of service stays out of service.
+    Amounts that are out of service stay out of service.
     """
     go_to_now(facts, moment)
     end_running(facts, moment, 0, UNBOUNDED)
