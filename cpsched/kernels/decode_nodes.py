@@ -1,7 +1,7 @@
 """Turn an order into a plan on nodes: each job in turn gets its earliest start.
 
 Placing jobs only adds classes. So the last jobs can be removed by undoing their moves and dropping the classes added
-since. Counters saved before each job mark the state to restore. In this way, the search replans only the jobs behind
+since. Counters saved before each job mark the state to restore. In this way, the search replans only the jobs after
 the first change of an order.
 """
 
@@ -96,7 +96,7 @@ def decode_on_nodes(
     - A job that can never run costs nothing.
     - Planning stops when the placed jobs occupy the same resources as in the best plan and the rest of both orders is
       equal, because the rest of the plan is then known.
-    - Afterwards `shared.valid` is `first`, although jobs behind that place are still placed.
+    - Afterwards `shared.valid` is `first`, although jobs after that place are still placed.
     """
     order, starts, spent, known = search.trial.order, search.trial.starts, search.trial.spent, search.trial.known
     restore_best_prefix(site, search, first)
@@ -124,7 +124,7 @@ def decode_on_nodes(
 def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are those behind the head. If `whole`, the other jobs get a planned start, up to
+    Later jobs are those after the head. If `whole`, the other jobs get a planned start, up to
     `OrderSearchSettings.covered` jobs in total.
     """
     restore_best_prefix(site, search, search.head)

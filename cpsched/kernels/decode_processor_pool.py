@@ -1,6 +1,6 @@
 """Turn an order into a plan on a pool: each job in turn gets its earliest start.
 
-The search stores the profile before each job, so that it replans only the jobs behind the first change of an order.
+The search stores the profile before each job, so that it replans only the jobs after the first change of an order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def decode_on_processor_pool(
 def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are those behind the head. If `whole`, the other jobs get a planned start, up to
+    Later jobs are those after the head. If `whole`, the other jobs get a planned start, up to
     `OrderSearchSettings.covered` jobs in total.
     """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s

@@ -105,7 +105,7 @@ def signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn)
 
 @subroutine
 def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
-    """Allocate space for `more_groups` classes and `more_steps` steps behind those in use."""
+    """Allocate space for `more_groups` classes and `more_steps` steps after those in use."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
@@ -149,7 +149,7 @@ def build_node_classes(
             n += 1
         of[node] = table[at]
 
-    # A profile has at most one step, plus one for each job that runs on its leader.
+    # A profile has at most one step plus one for each job that runs on its leader.
     place_node, place_units = jobs.places.node, jobs.places.units
     most = np.ones(n, np.int64)
     for slot in running:
@@ -198,7 +198,7 @@ def build_node_classes(
 def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
     """Begin a plan on carried classes: copy their numbers, share their profiles.
 
-    `of` and its edges are also shared, because a plan does not write them. The plan adds classes and steps behind those
+    `of` and its edges are also shared, because a plan does not write them. The plan adds classes and steps after those
     in use.
     """
     n = carried.count

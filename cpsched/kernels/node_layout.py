@@ -75,7 +75,7 @@ def build_runs(trial: PlanWorkspace) -> None:
     if goes_on:
         until[runs - 1] = nodes
 
-    # Each run goes behind the earlier runs of its class.
+    # Place each run after the earlier runs of its class.
     before = 0
     for g in range(count):
         next_[g], ahead[g], before = first[g], before, before + ahead[g]
@@ -162,7 +162,7 @@ def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
 
 @scalar_subroutine
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
-    """Move the first entry behind the heap of the other entries; return `count` - 1."""
+    """Move the first entry to the end, after the heap of the other entries; return `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sift_down(heap, key, count - 1, 0)
     return count - 1

@@ -41,7 +41,7 @@ def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int,
     heap, key, group = heads.heap, heads.key, heads.group
     make_heap(heap, key, n)
     while n > 0 and need > 0:
-        # Move the classes of the highest rank behind the others.
+        # Move the classes with the highest rank to the end.
         best, behind, held = key[heap[0]], n, 0
         while n > 0 and key[heap[0]] == best:
             g = group[heap[0]]

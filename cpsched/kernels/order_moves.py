@@ -80,7 +80,7 @@ def reinsert(search: OrderSearchState, low: int, high: int) -> int:
 def propose_move(search: OrderSearchState) -> int:
     """Set the trial order to the best order changed by one move; keep the fixed jobs.
 
-    Return the first changed place. Set `shared.upto` to the place behind the last changed place.
+    Return the first changed place. Set `shared.upto` to the place after the last changed place.
     """
     order, trial, low, high = search.best.order, search.trial.order, search.fixed, search.head
     for k in range(high):

@@ -123,7 +123,7 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
 
 @subroutine
 def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
-    """Return the cost of the jobs behind the head if they ran one by one on all nodes."""
+    """Return the cost of the jobs after the head if they ran one by one on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -176,7 +176,7 @@ def is_budget_used(search: OrderSearchState, counted: bool) -> bool:
 
 @subroutine
 def accept_whole(search: OrderSearchState) -> None:
-    """Set the best order to the trial order, including the jobs behind the head."""
+    """Set the best order to the trial order, including the jobs after the head."""
     accept_candidate(search, 0)
     for k in range(search.head, search.able):
         search.best.order[k] = search.trial.order[k]
@@ -362,7 +362,7 @@ def plan_all(
 
 @subroutine
 def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
-    """Decide a round on a pool; return its outcome."""
+    """Make the decision of a round on a pool; return the outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
         for i in range(site.queued):
@@ -377,7 +377,7 @@ def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: W
 
 @subroutine
 def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
-    """Decide a round on nodes; return its outcome."""
+    """Make the decision of a round on nodes; return the outcome."""
     open_workspace(site, 2)
     site.trial.lasting = 0
     save_counters(site, search, 0)

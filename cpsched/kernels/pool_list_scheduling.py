@@ -289,7 +289,7 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
         available -= amount
         start_on_pool(site, position, amount)
 
-    # The method decides which jobs behind the blocked job start.
+    # The method decides which jobs after the blocked job start.
     if blocked < n and (available > 0 or method.whole):
         if method.reservations == GREEDY:
             start_fitting_jobs(site, available, blocked)

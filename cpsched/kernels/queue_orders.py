@@ -117,7 +117,7 @@ def order_of(first: Column, second: Column) -> IntArray:
 
 @subroutine
 def sorted_positions(code: int, site: SchedulingState) -> IntArray:
-    """Return the queue positions in order `code`; ties keep the order of arrival."""
+    """Return the queue positions in the order `code`; ties keep the order of arrival."""
     n, queue, jobs = site.queued, site.queue, site.jobs
     estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
     tier, priority = jobs.tier, jobs.priority

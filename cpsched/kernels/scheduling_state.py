@@ -85,7 +85,7 @@ class NodeClassLayout(Handle, grows=True):
     first: Column
     """First place of each class that existed at the beginning of the plan."""
     asked: Column
-    """1 for each class, of those at the beginning of the plan, whose runs are needed."""
+    """1 if the runs of a class are needed, else 0; for the classes at the beginning of the plan."""
     ahead: Column
     """Index of the next run of each class, during the sort of runs."""
     next: Column

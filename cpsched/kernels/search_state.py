@@ -42,7 +42,7 @@ class WaitCostParameters(Handle):
 
 
 class OrderSearchSettings(Handle):
-    """Limits of a search."""
+    """Settings and limits of a search."""
 
     limit: int
     """Maximum number of orders decoded after the candidates."""
@@ -64,7 +64,7 @@ class OrderSearchSettings(Handle):
 
 
 class OrderSearchCounters(Handle):
-    """The work of a round so far."""
+    """Counters of the work done so far in a round."""
 
     drawn: int
     """State of the random number generator."""
@@ -201,7 +201,7 @@ class OrderSearchState(Handle):
 
 
 def new_search(settings: OrderSearchSettings) -> OrderSearchState:
-    """Return a search without an order."""
+    """Return the state of a search that has no order yet."""
     none = empty_column
 
     def tried() -> CandidateQueueOrder:

@@ -84,7 +84,7 @@ def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
     for i in range(resources, n * resources):
         free[i] = 0
 
-    # Add the amounts that the profiles gain at each end, then sum up to the amounts free from each breakpoint on.
+    # Add the amounts that the profiles gain at each end, then accumulate the amounts free from each breakpoint on.
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):

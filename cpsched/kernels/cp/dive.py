@@ -86,7 +86,7 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
     """
     J, N = len(facts.jobs), len(facts.machine.free)
 
-    # For each kind of unit, keep the number that each node holds, and the sum: a job that requests more than the sum is
+    # For each kind of unit, keep how many units fit on each node, and the sum: a job that requests more than the sum is
     # skipped without examining the nodes. Each step updates only the nodes that it touched.
     shapes, kind_of = shapes_of(facts)
     moment = plan.moment

@@ -41,7 +41,7 @@ def shapes_of(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
-    """Set `moment` to the cluster now, with no job of a plan placed and no node touched."""
+    """Set `moment` to the present state of the cluster, with no planned job placed and no node touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
     for node in range(N):
