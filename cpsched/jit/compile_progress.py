@@ -1,4 +1,4 @@
-"""Progress of compilation: which kernel, how far, and how long it took."""
+"""Progress of compilation: which kernel is compiled, how far, and how long it took."""
 
 from __future__ import annotations
 
@@ -8,48 +8,49 @@ from contextlib import contextmanager
 from typing import Any
 
 Watcher = Callable[[str, int, int], None]
-"""Called at every step with the kernel, the number of its compiled functions, and the number of all its functions."""
+"""Called at every step with the kernel's name, the number of its functions compiled so far, and their total number."""
 
 _said: set[str] = set()
 
 
 def log_once(message: str) -> None:
-    """Log a message; without handlers Python prints warnings on stderr."""
+    """Log a message once. Without handlers, Python prints warnings to stderr."""
     if message not in _said:
         _said.add(message)
         logging.getLogger("cpsched").warning(message)
 
 
 def _say_that_it_takes_time(name: str, done: int, total: int) -> None:
-    log_once("compiling the kernels; the next run finds them in the cache")
+    log_once("compiling kernels; later runs load them from the cache")
 
 
 _watcher: Watcher = _say_that_it_takes_time
 
 
 def set_progress_callback(watcher: Watcher) -> None:
-    """Report progress to `watcher` from now on, instead of logging one line."""
+    """Report progress to `watcher` from now on, instead of logging a single line."""
     global _watcher
     _watcher = watcher
 
 
 def current_progress_callback() -> Watcher:
-    """Return the active watcher."""
+    """Return the active callback."""
     return _watcher
 
 
 class CompilationCancelled(BaseException):
-    """The caller's check stopped the compiler. Numba wraps every `Exception`, but not this one."""
+    """The caller's check stopped the compiler. Not an `Exception`, because Numba wraps those."""
 
 
 _check: Callable[[], bool] = bool
-"""Return whether the compiler must stop."""
+"""Returns whether the compiler must stop."""
 
 
 @contextmanager
 def cancel_compilation_if(check: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, raise `CompilationCancelled` from the compiler's next step on if `check` says so in its
-    thread.
+    """Within the block, raise `CompilationCancelled` at the compiler's next step once `check` returns true.
+
+    The compiler calls `check` in its own thread.
     """
     global _check
     former, _check = _check, check
@@ -71,18 +72,18 @@ def _step(name: str, done: int, total: int) -> None:
 
 
 class CompileProgress:
-    """Progress of one kernel: how many of its functions are compiled. A cached kernel reports nothing."""
+    """Progress of one kernel: how many of its functions are compiled. A cached kernel reports no progress."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
 
     def begin(self) -> None:
-        """Note that the kernel is not in the cache."""
+        """Record that the kernel is not in the cache."""
         self._compiles = True
         _step(self._name, 0, self._total)
 
     def done(self, function: Callable[..., Any]) -> None:
-        """Note that one function is compiled, for the first time or for further types."""
+        """Record that one function is compiled, for the first time or for additional types."""
         if self._compiles and function in self._waiting:
             self._waiting.remove(function)
             _step(self._name, self._total - len(self._waiting), self._total)
@@ -100,13 +101,13 @@ _under_way: list[CompileProgress] = []
 
 
 def on_function_compiled(function: Callable[..., Any]) -> None:
-    """Note that a helper was compiled as a part of the kernels in progress."""
+    """Record that a subroutine was compiled as a part of the kernels in progress."""
     for progress in _under_way:
         progress.done(function)
 
 
 Clock = Callable[[], tuple[int, float]]
-"""Nanoseconds of wall time, and seconds of CPU time."""
+"""Returns nanoseconds of wall time and seconds of CPU time."""
 
 _clock: Clock | None = None
 _spent = (0, 0.0)
@@ -114,24 +115,24 @@ _opening = False
 
 
 def set_clock(clock: Clock) -> None:
-    """Measure with `clock` from now on. The core has no clock of its own."""
+    """Use `clock` for measurements from now on. The core has no clock of its own."""
     global _clock
     _clock = clock
 
 
 def compile_seconds() -> tuple[int, float]:
-    """Return the time spent on loading kernels so far: importing the compiler, loading, compiling."""
+    """Return the time spent so far on kernels: importing the compiler, loading code and compiling it."""
     return _spent
 
 
 def is_compiling() -> bool:
-    """Return whether a kernel is being loaded: the compiler is imported, compiles, or code is loaded."""
+    """Return whether a kernel is being loaded, which includes importing the compiler and compiling."""
     return _opening
 
 
 @contextmanager
 def measure_compilation() -> Iterator[None]:
-    """Measure the loading of a kernel. A kernel loaded meanwhile counts as a part of it."""
+    """Measure the time to load a kernel. A kernel loaded within the block counts as a part of it."""
     global _spent, _opening
     if _clock is None or _opening:
         yield

@@ -1,11 +1,11 @@
-"""Kernels and helpers: what is compiled, when, and where its code is stored.
+"""Kernels and subroutines: what is compiled, when, and where its code is stored.
 
 A *kernel* is a compiled function that Python code calls. Importing its module compiles nothing and does not import
-Numba. The first call loads the compiled kernel from the cache, or compiles and stores it. A helper is compiled as a
-part of each kernel that uses it, so it has no cache entry. Called from Python, it runs as plain Python.
+Numba. The first call loads the compiled kernel from the cache, or compiles and stores it. A *subroutine* is compiled as
+a part of each kernel that uses it, so it has no cache entry. When called from Python, it runs as plain Python.
 
-`.py_func` of both is the plain-Python function. `KERNELS` lists every kernel, so that `cpsched warm-up` can compile
-those of all imported modules. `cpsched.jit.decorators` has the decorators.
+For both, `.py_func` is the plain-Python function. `KERNELS` lists the kernels of all imported modules, so that
+`cpsched warm-up` can compile them. `cpsched.jit.decorators` contains the decorators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cpsched.jit.kernel_cache import KernelCache, called_functions, digest
 
 
 def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Numba's types of a function's arguments, from its type hints. Numba infers the type of the result."""
+    """Return Numba's types of a function's arguments, from its type hints. Numba infers the type of the result."""
     from cpsched.jit.structs import type_of
 
     hints = get_type_hints(function, include_extras=True)
@@ -28,7 +28,7 @@ def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 class CompiledSubroutine:
-    """A helper of kernels: compiled for its declared types in compiled code, plain Python when called from Python."""
+    """A subroutine of kernels: compiled for its declared types in compiled code, plain Python if called from Python."""
 
     def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
         functools.update_wrapper(self, function)
@@ -40,9 +40,9 @@ class CompiledSubroutine:
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """Numba's dispatcher of this function, compiled for the declared types and closed to others.
+        """Numba's dispatcher of this function, compiled for the declared types and closed to other types.
 
-        The wrappers that let Python call a compiled function are left out.
+        The wrappers that let Python call a compiled function are omitted.
         """
         import numba
 
@@ -55,21 +55,21 @@ class CompiledSubroutine:
 
     @property
     def _numba_type_(self) -> Any:
-        """Return the value that Numba requests when it compiles a function that uses this global."""
+        """The value that Numba requests when it compiles a function that uses this global."""
         return self.dispatcher._numba_type_
 
 
 class CompiledKernel(functools.partial):  # type: ignore[type-arg]
     """A compiled function that Python code calls, with arguments of the declared types, by position.
 
-    A `partial` is the cheapest callable whose target can be replaced. Until the first call, the target loads the
-    kernel. Then it is the compiled function itself, so a call has no overhead.
+    A `partial` is the cheapest callable whose target can be replaced. Until the first call, the target is a function
+    that loads the kernel. Afterwards, it is the compiled function itself, so a call has no overhead.
     """
 
     py_func: Callable[..., Any]
 
     def __new__(cls, function: Callable[..., Any]) -> CompiledKernel:
-        """Create a kernel that is loaded at its first call."""
+        """Create a kernel that is loaded on its first call."""
         door: CompiledKernel = super().__new__(cls, lambda *arguments: door.load_or_compile()(*arguments))
         return door
 
@@ -94,19 +94,19 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
     @property
     def _numba_type_(self) -> Any:
-        """Let compiled callers use it like any helper."""
+        """The subroutine that compiled callers use."""
         return self._within._numba_type_
 
 
 TESTED_NUMBA_RELEASES = ("0.68.",)
-"""Prefixes of the Numba versions with which `cpsched.jit.linking` was tested."""
+"""Prefixes of the Numba versions with which `cpsched.jit.linking` has been tested."""
 
 KERNELS: list[CompiledKernel] = []
 """The kernels of all modules imported so far."""
 
 
 def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
-    """The compiled form of `function` for arguments of the Numba types `types`, from the cache if it is there.
+    """Return `function` compiled for arguments of the Numba types `types`, from the cache if possible.
 
     The result takes its arguments by position and does not check their types.
     """
@@ -123,7 +123,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
 
 
 def _pipeline() -> dict[str, Any]:
-    """Return options that select our compilation steps for tested versions of Numba; otherwise none."""
+    """Return the options that select our compilation steps for tested versions of Numba; otherwise none."""
     import numba
 
     if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
@@ -134,7 +134,7 @@ def _pipeline() -> dict[str, Any]:
 
 
 class _Counted:
-    """Replaces a helper's cache: stores nothing, and reports that the helper was compiled."""
+    """Stands in for a subroutine's cache: stores nothing, and reports that the subroutine was compiled."""
 
     cache_path = None
 
@@ -145,5 +145,5 @@ class _Counted:
         """Store nothing."""
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Report that the helper was compiled."""
+        """Report that the subroutine was compiled."""
         on_function_compiled(self._function)

@@ -7,7 +7,7 @@
     def total(site: Site, weights: FixedColumn) -> int: ...      # may call `doubled`
 
 An argument is an `int`, a `bool`, a `float`, an array alias or a handle class of `cpsched.jit.handles`, or a tuple
-of these. Each function is compiled for one set of types only. `cpsched.jit.compiled_functions` says when.
+of these. Each function is compiled for one set of types only. `cpsched.jit.compiled_functions` documents when.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """A kernel that Python code calls, with arguments of the declared types, by position."""
+    """Make `function` a kernel, which Python code calls with arguments of the declared types, by position."""
     KERNELS.append(CompiledKernel(function))
     return cast(F, KERNELS[-1])
 
 
 def subroutine(function: F) -> F:
-    """A helper that compiled functions call; called from Python it runs as plain Python."""
+    """Make `function` a subroutine, which compiled functions call. From Python, it runs as plain Python."""
     return cast(F, CompiledSubroutine(function, makes_arrays=True))
 
 
 def scalar_subroutine(function: F) -> F:
-    """A helper that takes only numbers and arrays and makes no arrays; it is compiled without reference counting."""
+    """Make `function` a subroutine that takes numbers and arrays and creates no arrays; it counts no references."""
     return cast(F, CompiledSubroutine(function, makes_arrays=False))
 
 
 class _Owned:
-    """In kernels `cpsched.jit.structs.owned`."""
+    """Python's version of `cpsched.jit.structs.owned`, which kernels use."""
 
     def __call__(self, handle: Any, name: str) -> Any:
-        """The array itself."""
+        """Return the array itself."""
         return getattr(handle, name)
 
     @property
@@ -59,10 +59,10 @@ owned = _Owned()
 
 
 class ColumnGrower:
-    """`grow(handle, "field other", used, room)`: columns of a handle get room for `room` entries.
+    """`grow(handle, "field other", used, room)`: give columns of a handle room for `room` entries.
 
-    It is made of a helper that does so with one column, handed over as the field `column` of a handle. The first `used`
-    entries stay as they are. Kernels compile faster than with an assignment to each field.
+    It applies a function that grows one column, passed as the field `column` of a handle, to each named field. The
+    first `used` entries are unchanged. Kernels compile faster than with an assignment to each field.
     """
 
     def __init__(self, function: Callable[[Any, int, int], None]) -> None:
@@ -82,5 +82,5 @@ class ColumnGrower:
         from cpsched.jit.structs import grow_columns
 
         made, context = grow_columns(self._one), cpu_target.typing_context
-        context.refresh()  # it does not yet have the new definitions
+        context.refresh()  # the context does not have the new definitions yet
         return context.resolve_value_type(made)

@@ -1,10 +1,10 @@
 """Handles: named, mutable state that Python and the compiled kernels share.
 
-A subclass of `Handle` names each field once, with its type. Python sees attributes; kernels are handed one pointer and
-see the same fields by the same names. Nothing is compiled, and Numba is not imported, before a kernel needs a handle.
+A subclass of `Handle` declares each field once, with its type. Python sees attributes. Kernels get one pointer and see
+the same fields by the same names. Nothing is compiled, and Numba is not imported, before a kernel needs a handle.
 
-The fields are in a struct: a row of words of eight bytes. A number takes one, another handle one (its address), an
-array `_AXES_AT` and two for each axis. So Python writes it without a compiled function.
+The fields are in a struct: a sequence of 8-byte words. A number takes one word, another handle one (its address), an
+array `_AXES_AT` words and two more per axis. So Python can write the struct without a compiled function.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """The kind of an array that kernels use: element type, number of axes, whether kernels write into it."""
+    """The kind of an array that kernels use: element type, number of axes, and whether kernels write to it."""
 
     dtype: str
     axes: int
     written: bool
 
     def check(self, name: str, array: object) -> None:
-        """Raise `TypeError` unless `array` is of this kind and contiguous in C order."""
+        """Raise `TypeError` unless `array` is of this kind and C-contiguous."""
         if not (
             isinstance(array, np.ndarray)
             and array.dtype == self.dtype
@@ -37,7 +37,7 @@ class ArrayType:
             and array.flags.c_contiguous
             and (array.flags.writeable or not self.written)
         ):
-            raise TypeError(f"{name}: must be a contiguous {self.dtype} array of {self.axes} axes")
+            raise TypeError(f"{name}: must be a contiguous {self.dtype} array with {self.axes} axes")
 
 
 Column = Annotated[npt.NDArray[np.int64], ArrayType("int64", 1, True)]
@@ -54,24 +54,23 @@ FixedReals = Annotated[npt.NDArray[np.float64], ArrayType("float64", 1, False)]
 
 
 def array_type_of(hint: Any) -> ArrayType | None:
-    """The kind of array in a type hint; None for any other hint."""
+    """Return the kind of array in a type hint; None for any other hint."""
     return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, ArrayType)), None)
 
 
 @dataclass_transform(eq_default=False)
 class Handle:
-    """State with named fields: numbers, arrays of a `ArrayType`, other handles. Kernels do not see fields of other
-    types.
+    """State with named fields: numbers, arrays of an `ArrayType`, other handles. Kernels do not see other fields.
 
-    In a class declared with `grows=True` kernels may replace arrays by longer ones. Python cannot read these arrays
-    directly, and asks a kernel for copies.
+    In a class declared with `grows=True`, kernels may replace arrays by longer ones. Python cannot read these arrays
+    directly. It calls a kernel that returns copies.
     """
 
     _hints: ClassVar[dict[str, Any]]
     """The fields that kernels see: integers first, then real numbers."""
     _all_fields: ClassVar[tuple[str, ...]]
     _numbers: ClassVar[tuple[str, ...]]
-    """Integers, then real numbers. Python and kernels read and write the same eight bytes of each."""
+    """Integers, then real numbers. Python and kernels read and write each number in the same eight bytes."""
     _grows: ClassVar[bool] = False
 
     def __init_subclass__(cls, grows: bool = False) -> None:
@@ -93,7 +92,7 @@ class Handle:
         self._show(given)
 
     def replace(self, **named: Any) -> None:
-        """Set fields to other values. This is how Python makes arrays grow."""
+        """Set fields to other values, for example to replace an array by a longer one."""
         if "_given" in self.__dict__:
             self._given |= named
         else:
@@ -101,13 +100,13 @@ class Handle:
         self._show(named)
 
     def _show(self, given: dict[str, Any]) -> None:
-        """Let Python see fields as attributes, but for numbers, which are read where kernels have them."""
+        """Make fields available as attributes, except numbers, which Python reads from the memory of the kernels."""
         for name, value in given.items():
             if not (name in self._numbers or (self._grows and isinstance(value, np.ndarray))):
                 setattr(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields by name, for copies and processes; `TypeError` if kernels may have replaced arrays."""
+        """Return the fields by name, to copy or pickle; raise `TypeError` if kernels may have replaced arrays."""
         if "_given" in self.__dict__:
             return dict(self._given)
         if self._grows:
@@ -118,7 +117,7 @@ class Handle:
         Handle.__init__(self, **state)
 
     def view_with(self, named: dict[str, Any]) -> Self:
-        """A view: to kernels the same handle; to Python some fields have other values, such as read-only arrays."""
+        """Return a view: the same handle to kernels, but with other values of some fields in Python."""
         found = object.__new__(type(self))
         found.__dict__ |= self.__dict__ | named | {"_origin": self}
         found.__dict__.pop("_given", None)
@@ -141,14 +140,14 @@ class Handle:
         raise AttributeError(name)
 
     def _written(self) -> Any:
-        """The struct, with all that was given."""
+        """Return the struct, filled with the given values."""
         memory = StructMemory(type(self))
         memory.write(self._checked(self._given))
         del self._given
         return memory
 
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """`given`; raises `TypeError` for an array that kernels would misread."""
+        """Return `given`; raise `TypeError` for an array that kernels would misread."""
         for name, hint in fields_of(type(self)).items():
             if name in given and (kind := array_type_of(hint)):
                 kind.check(f"{type(self).__name__}.{name}", given[name])
@@ -156,7 +155,7 @@ class Handle:
 
 
 def fields_of(cls: type[Handle]) -> dict[str, Any]:
-    """The fields of a handle class that kernels see, with their type hints, numbers first."""
+    """Return the type hints of the fields of a handle class that kernels see, numbers first."""
     if "_hints" not in cls.__dict__:
         hints = get_type_hints(cls, include_extras=True)
         seen = {name: hints[name] for name in cls._all_fields}
@@ -171,7 +170,7 @@ def fields_of(cls: type[Handle]) -> dict[str, Any]:
 
 
 def _integer(at: int) -> property:
-    """The integer at position `at` of the numbers. A round reads several: the attribute is spelled out for speed."""
+    """Return a property for the integer at position `at`, spelled out for speed because a round reads several."""
 
     def get(self: Handle) -> int:
         return self._integers[at]
@@ -183,7 +182,7 @@ def _integer(at: int) -> property:
 
 
 def _real(at: int) -> property:
-    """The real number at position `at` of the numbers."""
+    """Return a property for the real number at position `at` of the numbers."""
 
     def get(self: Handle) -> float:
         return self._reals[at]
@@ -195,16 +194,18 @@ def _real(at: int) -> property:
 
 
 _AXES_AT = 5
-"""An array's first words: its counter of references, its owner, two sizes, its first element. Two for each axis follow:
-its length and its stride."""
+"""Words of an array before its axes: reference counter, owner, two sizes, and first element.
+
+Two words for each axis follow: its length and its stride.
+"""
 
 
 class FieldOffsets:
-    """Where the fields of a handle class stand in its struct, in bytes, and how Python writes them."""
+    """The byte offsets of the fields in the struct of a handle class, and how Python writes the fields."""
 
     def __init__(self, cls: type[Handle]) -> None:
         self.places: dict[str, tuple[int, str]] = {}
-        """By field: its first byte, and the code that `struct` has for it; empty for an array."""
+        """First byte and `struct` format code of each field; the code is empty for an array."""
         at = 0
         for name, hint in fields_of(cls).items():
             kind = array_type_of(hint)
@@ -219,7 +220,7 @@ field_offsets_of = cache(FieldOffsets)
 
 @cache
 def _numba_runtime() -> tuple[Any, Any]:
-    """Return what writes an array to an address as kernels see it, with a counted reference to it, and `MemInfo`."""
+    """Return a function that writes an array to an address with a counted reference to it, and the class `MemInfo`."""
     from numba.core.runtime import nrt
 
     runtime: Any = nrt
@@ -228,7 +229,7 @@ def _numba_runtime() -> tuple[Any, Any]:
 
 
 class StructMemory:
-    """The struct of one handle, all zeros at first. With it go the arrays in it, also those that kernels put there."""
+    """The struct of one handle, initially all zeros. It owns its arrays, including those that kernels create."""
 
     def __init__(self, cls: type[Handle]) -> None:
         self._fields = field_offsets_of(cast(Any, cls))
@@ -237,7 +238,7 @@ class StructMemory:
         self.address = ctypes.addressof(self._words)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Set the fields in `values`, which hold what they should; other names are passed over."""
+        """Set the fields in `values`, whose types must match; ignore other names."""
         for name, (at, code) in self._fields.places.items():
             if name not in values:
                 continue
@@ -254,6 +255,6 @@ class StructMemory:
             self._release(self._words[at // 8])
 
     def _release(self, counter: int) -> None:
-        """Give up a reference to an array; it is freed with the last one. A `MemInfo` does that when it goes."""
+        """Release a reference to an array and free the array if it was the last one; deleting a `MemInfo` does both."""
         if counter:
             self._mem_info(counter)

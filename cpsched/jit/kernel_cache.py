@@ -1,15 +1,15 @@
 """The cache of compiled kernels: one file per kernel, named by a digest of everything its code depends on.
 
-A cache file is searched in these directories, in this order:
+A cache file is searched for in these directories, in this order:
 
-1. `CPSCHED_CACHE_DIR`, and then in no other; or else `NUMBA_CACHE_DIR`;
-2. `__pycache__/kernels` beside the installed package, which a shared installation offers to every user who may read it;
-3. the user's own: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
+1. `CPSCHED_CACHE_DIR`, and then in no other directory; or else `NUMBA_CACHE_DIR`;
+2. `__pycache__/kernels` in the installed package, which a shared installation offers to every user who may read it;
+3. the user's own directory: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
-A new file goes to the first writable one. A directory is skipped if other users may write to it. It is also skipped if
-it belongs to a user other than the current one, root or the owner of the installation. A cache file is a program.
+A new file goes to the first writable directory. Cache files are programs, so a directory is skipped if other users may
+write to it, or if it belongs to a user other than the current one, root or the owner of the installation.
 
-Numba's own cache is not used, because it ignores directories that cannot be written. It also trusts the timestamps of
+Numba's own cache is not used, because it ignores directories that are not writable. It also trusts the timestamps of
 source files, which change when an installation is copied.
 """
 
@@ -31,10 +31,10 @@ from typing import Any, cast
 from cpsched.jit.compile_progress import log_once
 
 MAX_CACHED_VERSIONS = 8
-"""Maximum number of files per kernel in a directory: other source versions, or code for other processors."""
+"""Maximum number of files per kernel in a directory, for other source versions or other processors."""
 
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
-"""Settings of Numba that change the code it makes; the environment may set them (`NUMBA_OPT` and so on)."""
+"""Numba's settings that change the generated code; the environment may set them (`NUMBA_OPT` and so on)."""
 
 _log = logging.getLogger("cpsched")
 
@@ -52,7 +52,7 @@ def cache_directories() -> list[Path]:
 
 
 def why_untrusted(folder: Path) -> str | None:
-    """Return why a directory is not trusted: other users could have written to it. None if it is sound or missing."""
+    """Return why a directory is not trusted: other users could have written to it. None if it is safe or missing."""
     try:
         state, install = folder.stat(), _package().stat()
     except FileNotFoundError:
@@ -67,12 +67,10 @@ def why_untrusted(folder: Path) -> str | None:
 
 
 def _trusted() -> Iterator[Path]:
-    """Return the trusted directories to search; log each other one once."""
+    """Return the trusted directories to search; log each untrusted directory once."""
     for folder in cache_directories():
         if why := why_untrusted(folder):
-            log_once(
-                f"compiled kernels are not taken from there: {why}; make it yours alone, or name another directory"
-            )
+            log_once(f"the kernel cache is ignored: {why}; make yourself its only writer, or set CPSCHED_CACHE_DIR")
         else:
             yield folder
 
@@ -89,7 +87,7 @@ def _beside() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KernelCacheLocation:
-    """Where a compiled kernel is stored: in a directory, or (None) only in memory."""
+    """Where a compiled kernel is stored: in a directory, or only in memory (None)."""
 
     folder: Path | None
     new: bool
@@ -97,14 +95,14 @@ class KernelCacheLocation:
 
 
 CACHE_LOCATIONS: dict[str, KernelCacheLocation] = {}
-"""By file name: every kernel that this process loaded."""
+"""Locations of all kernels that this process loaded, by file name."""
 
 
 class KernelCache:
     """The files of one kernel, with the interface that Numba expects of a cache."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
-        """`made_from` is the digest of all inputs of the code; `on_miss` is called before compilation."""
+        """`made_from` is the digest of all inputs to the code; `on_miss` is called before compilation."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
         self.cache_path = str(cache_directories()[0])  # Numba shows it in its statistics
 
@@ -119,7 +117,7 @@ class KernelCache:
                 found = cast(Any, CompileResult)._rebuild(target, *pickle.loads(_read(folder / file)))
             except FileNotFoundError:
                 continue
-            except Exception as error:  # with any damage to a cache file, the kernel can be compiled
+            except Exception as error:  # whatever is wrong with a cache file, the kernel can be compiled
                 _log.info("%s is not used: %s", folder / file, error)
                 continue
             CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=False)
@@ -142,14 +140,14 @@ class KernelCache:
             CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=True)
             return
         CACHE_LOCATIONS[file] = KernelCacheLocation(None, new=True)
-        tried = " nor ".join(map(str, cache_directories()))
+        tried = " or ".join(map(str, cache_directories()))
         log_once(
-            f"compiled kernels cannot be stored, so each run compiles them again: cannot write {tried}. "
-            "Let the owner of the installation run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to your own directory"
+            f"compiled kernels cannot be stored, so each run compiles them again: cannot write to {tried}. "
+            "Ask the owner of the installation to run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to your own directory"
         )
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        """Return the file name. It depends on sources, types, compiler, settings and processor."""
+        """Return the file name, which depends on sources, types, compiler, settings and processor."""
         import llvmlite
         import numba
         import numpy as np
@@ -161,7 +159,7 @@ class KernelCache:
 
 
 def _described(kind: Any) -> str:
-    """A type, a constant, or a tuple of them as text; of records also the fields, whose order is compiled in."""
+    """Return a type, a constant or a tuple of them as text; for records, include the fields in their compiled order."""
     if isinstance(kind, tuple):
         return f"({', '.join(map(_described, kind))})"
     if hasattr(kind, "field_dict"):
@@ -170,7 +168,7 @@ def _described(kind: Any) -> str:
 
 
 def _read(file: Path) -> bytes:
-    """Return the content of a cache file; raise `ValueError` for a wrong checksum."""
+    """Return the content of a cache file; raise `ValueError` if its checksum is wrong."""
     found = file.read_bytes()
     checksum, content = found[:32], found[32:]
     if hashlib.sha256(content).digest() != checksum:
@@ -179,9 +177,9 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a whole file atomically, so that concurrent readers see the old or the new one.
+    """Write a file atomically, so that concurrent readers see either the old or the new content.
 
-    A file beside the package gets the read permissions of the package, whatever the umask.
+    A file in the package's directory gets the read permissions of the package, whatever the umask.
     """
     shared, package = file.parent == _beside(), _package() / "__init__.py"
     for folder in (file.parent.parent, file.parent) if shared else ():
@@ -190,7 +188,7 @@ def _write(file: Path, content: bytes) -> None:
             folder.chmod(package.parent.stat().st_mode & 0o777)
     if not file.parent.exists():
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        file.parent.chmod(0o755)  # whatever the umask: a directory that a group may write to would not be read
+        file.parent.chmod(0o755)  # whatever the umask: a directory that a group may write to would be skipped
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
         unfinished.write_bytes(hashlib.sha256(content).digest() + content)
@@ -202,7 +200,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _prune(folder: Path, name: str) -> None:
-    """Remove the oldest files of one kernel beyond `MAX_CACHED_VERSIONS`, and what killed processes left unfinished.
+    """Remove one kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files of killed processes.
 
     Another process may do the same at the same time.
     """
@@ -215,7 +213,7 @@ def _prune(folder: Path, name: str) -> None:
             file.unlink(missing_ok=True)
 
 
-# What the code of a kernel depends on.
+# ------------------------------------------------------------------------------------ dependencies of compiled code
 
 Function = Callable[..., Any]
 
@@ -233,10 +231,10 @@ def called_functions(function: Function) -> list[Function]:
 
 
 def digest(functions: Iterable[Function]) -> str:
-    """A digest of everything that the compiled form of `functions` depends on:
+    """Return a digest of everything on which the compiled form of `functions` depends:
 
-    - the source of their modules, and of the modules whose record classes they mention;
-    - the values of the constants that they mention, wherever these are defined;
+    - the source of their modules, and of the modules whose record classes they use;
+    - the values of the constants that they use, wherever these are defined;
     - the source of this package.
     """
     modules, constants = set(), []
@@ -263,7 +261,7 @@ def _source(module: str) -> bytes:
 
 
 def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
-    """Names and values of the globals that a function's code mentions, and of attributes of modules."""
+    """Yield names and values of the globals that a function's code uses, and of the attributes of modules."""
     names = sorted(_names(function.__code__))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
@@ -276,6 +274,6 @@ def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names of globals and attributes in `code`, and in the functions defined in it."""
+    """Return the names of globals and attributes in `code` and in the functions defined in it."""
     inside = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inside)

@@ -1,22 +1,23 @@
-"""Compilation of kernels in half of Numba's time: helpers become machine code only as parts of kernels.
+"""Compile kernels in half of Numba's time: subroutines become machine code only as parts of kernels.
 
 Numba optimises every function and generates its machine code, and then does both again with the kernel that contains
-it. Only the kernel is called from Python, so the first time is wasted. Here the functions below a kernel stay as the
-front end left them, and are optimised and compiled with the kernel.
+the function. Only the kernel is called from Python, so the first time is wasted. Here, the functions below a kernel
+stay as the front end generated them, and are optimised and compiled with the kernel.
 
 Numba also repeats two lookups, which are cached here:
 
-- The options of the compiler, which are a part of each key: gathered 85,000 times for `plan_placed`.
-- The signature of a call. For `a + b` Numba tries all meanings of `+` until one fits, among them those for strings,
-  sets and dates, and formats an error message for each that does not. It is the same search for each pair of integers.
+- The compiler options, which are a part of each key: collected 85,000 times for `plan_placed`.
+- The signature of a call. For `a + b`, Numba tries all meanings of `+` until one fits, including those for strings,
+  sets and dates, and formats an error message for each that does not fit. The search is the same for each pair of
+  integers.
 
-This depends on some internal names of Numba. So this module is imported only with the versions in
-`cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions, kernels are compiled in Numba's way, which
+This depends on some internal names of Numba. Therefore, this module is imported only with the versions in
+`cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions, Numba compiles the kernels as usual, which
 takes longer.
 """
 
 # mypy: disable-error-code="no-untyped-call"
-# Numba has no types of its own.
+# Numba has no type annotations.
 
 from __future__ import annotations
 
@@ -32,16 +33,16 @@ from numba.core.types.functions import BaseFunction
 
 
 class SubroutineCodeLibrary(codegen.JITCodeLibrary):
-    """The code of a function below a kernel, which only the kernel's code calls.
+    """The code of a function below a kernel, called only by the kernel's code.
 
-    It holds the function alone. The kernel links in each function below it once.
+    It contains only the function itself. The kernel links in each function below it once.
     """
 
     def finalize(self) -> None:
         """Generate no machine code, and link nothing in.
 
         Numba stores the address of the function's environment (its constants) in a global variable, which the kernel's
-        code reads. So this variable alone is passed to the linker.
+        code reads. So only this variable is passed to the linker.
         """
         self._raise_if_finalized()
         for each in self._linking_libraries:
@@ -53,11 +54,11 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
         self._finalized = True
 
     def alone(self) -> Any:
-        """Return the function's own code, to be linked."""
+        """Return the function's own code for linking."""
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
-        """Return the function and all below it, for code that is compiled in Numba's way."""
+        """Return the function with all functions below it, for code that Numba compiles as usual."""
         whole = self.alone().clone()
         for each in _below(self):
             whole.link_in(_code(each), preserve=True)
@@ -68,7 +69,7 @@ class KernelCodeLibrary(codegen.JITCodeLibrary):
     """The code of a kernel with all functions below it, optimised and compiled together."""
 
     def finalize(self) -> None:
-        """Link in every function below once, then continue like Numba."""
+        """Link in every function below once, then continue as Numba does."""
         for each in _below(self):
             self._reload_init.update(each._reload_init)
             self._final_module.link_in(_code(each), preserve=True)
@@ -77,7 +78,7 @@ class KernelCodeLibrary(codegen.JITCodeLibrary):
 
 
 def _below(library: Any) -> list[Any]:
-    """Return the libraries that `library` needs, directly or indirectly, if they hold one function each."""
+    """Return the libraries that `library` needs, directly or indirectly, if they contain one function each."""
     found, waiting = dict[Any, None](), list(library._linking_libraries)
     while waiting:
         each = waiting.pop()
@@ -92,10 +93,10 @@ def _code(library: Any) -> Any:
 
 
 class KernelCompiler(compiler.Compiler):
-    """Numba's steps for one kernel; used only if the kernel is not in the cache."""
+    """Numba's compilation steps for one kernel; used only if the kernel is not in the cache."""
 
     def compile_extra(self, function: Any) -> Any:
-        """Return the compiled kernel, with the functions below it."""
+        """Return the compiled kernel with the functions below it."""
         maker = self.state.targetctx.codegen()
         self.state.library = KernelCodeLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
@@ -114,17 +115,17 @@ def _defaults(kind: type[TargetConfig]) -> dict[str, Any]:
 
 
 def remembering(search: Callable[..., Any]) -> Callable[..., Any]:
-    """`BaseFunction.get_call_type`, whose answer is `search`'s the first time and remembered from then on.
+    """Return a replacement for `BaseFunction.get_call_type` that caches the results of `search`.
 
-    It depends on the options too. Numba finds the code of the call under the signature's arguments in `_impl_keys`.
-    A call that fits nowhere is not remembered, nor is one with arguments by name.
+    Results depend on the options too. Numba finds the code of the call by the signature's arguments in `_impl_keys`.
+    Calls that match no signature, and calls with keyword arguments, are not cached.
     """
     found: dict[Any, tuple[Any, Any]] = {}
     numbers: dict[Any, int] = {}
     numbered: dict[int, tuple[Any, int]] = {}
 
     def number_of(options: Any) -> int:
-        """The same number for equal options, which are compared once for each function."""
+        """Return the same number for equal options; options are compared only once per function."""
         if id(options) not in numbered:
             numbered[id(options)] = options, numbers.setdefault(options, len(numbers))
         return numbered[id(options)][1]
@@ -148,7 +149,7 @@ remembered = remembering(BaseFunction.get_call_type)
 
 @contextmanager
 def _below_a_door(maker: Any) -> Iterator[None]:
-    """Within the block, compile all functions as parts of the present kernel, and cache lookups."""
+    """Within the block, compile all functions as parts of the current kernel, and cache lookups."""
     places = [
         (maker, "_library_class", SubroutineCodeLibrary),
         (TargetConfig, "values", gathered),

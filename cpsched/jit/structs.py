@@ -1,13 +1,13 @@
-"""How kernels see a `cpsched.jit.handles.Handle`: a pointer to a struct with the same fields.
+"""The kernels' view of a `cpsched.jit.handles.Handle`: a pointer to a struct with the same fields.
 
-The struct belongs to the Python object, which outlives every call of a kernel. So kernels read its fields without
-reference counting, which would take longer than the work of a small kernel. This implies one rule for kernels: a local
-variable that holds an array of a handle becomes invalid when that field gets a longer array, for example by `grow`.
-Read the field again afterwards.
+The struct belongs to the Python object, which outlives every call of a kernel. Therefore, kernels read its fields
+without reference counting, which would take longer than the work of a small kernel. This implies one rule for kernels:
+a local variable that holds an array of a handle becomes invalid when that field gets a longer array, for example by
+`grow`. Read the field again afterwards.
 """
 
 # mypy: disable-error-code="no-untyped-call, untyped-decorator, override"
-# Numba has no types of its own.
+# Numba has no type annotations.
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ in_kernels: Any = intrinsic
 
 
 class Struct(types.Type):
-    """The struct itself."""
+    """The struct of a handle class."""
 
     def __init__(self, name: str, fields: list[tuple[str, Any]]) -> None:
         super().__init__(f"{name}'s struct")
@@ -50,7 +50,7 @@ class _StructModel(models.StructModel):
 
 
 class HandleType(types.Type):
-    """The type of one class of handles, known by the name of the class."""
+    """The type of one handle class, identified by the name of the class."""
 
     def __init__(self, name: str, fields: list[tuple[str, Any]]) -> None:
         super().__init__(name)
@@ -63,7 +63,7 @@ register_model(HandleType)(models.OpaqueModel)
 
 @unbox(HandleType)
 def _unbox(type_: Any, handle: Any, c: Any) -> Any:
-    """From Python to a kernel: the address of the struct."""
+    """Convert a Python handle to the address of its struct."""
     address = c.pyapi.object_getattr_string(handle, "_address")
     failed = cgutils.is_null(c.builder, address)
     place = cgutils.alloca_once(c.builder, cgutils.voidptr_t)
@@ -74,7 +74,7 @@ def _unbox(type_: Any, handle: Any, c: Any) -> Any:
 
 
 def _fields_at(context: Any, builder: Any, type_: Any, pointer: Any) -> Any:
-    """Access to the fields at a pointer."""
+    """Return access to the fields at a pointer."""
     place = context.data_model_manager[type_.struct].get_value_type().as_pointer()
     return cgutils.create_struct_proxy(type_.struct)(context, builder, ref=builder.bitcast(pointer, place))
 
@@ -84,13 +84,13 @@ class _Fields(AttributeTemplate):
     key = HandleType
 
     def generic_resolve(self, type_: Any, name: str) -> Any:
-        """The type of a field."""
+        """Return the type of a field."""
         return type_.field_dict.get(name)
 
 
 @read_as(HandleType)
 def _read(context: Any, builder: Any, type_: Any, pointer: Any, name: str) -> Any:
-    """Read a field; for an array, without counting a reference."""
+    """Read a field; an array is read without counting a reference."""
     value, field = getattr(_fields_at(context, builder, type_, pointer), name), type_.field_dict[name]
     if isinstance(field, types.Array):
         array = context.make_array(field)(context, builder, value=value)
@@ -113,7 +113,7 @@ def _write(context: Any, builder: Any, signature: Any, arguments: Any, name: str
 
 
 def _replace(context: Any, builder: Any, fields: Any, name: str, field: Any, value: Any) -> None:
-    """Replace an array by another one; nothing happens if both are the same."""
+    """Replace an array by another; do nothing if both are the same."""
     old = getattr(fields, name)
     make = context.make_array(field)
     same = builder.icmp_unsigned("==", make(context, builder, value=old).data, make(context, builder, value=value).data)
@@ -125,7 +125,7 @@ def _replace(context: Any, builder: Any, fields: Any, name: str, field: Any, val
 
 @in_kernels(prefer_literal=True)
 def owned(typing_context: Any, handle: Any, name: Any) -> Any:
-    """`owned(handle, "field")`: an array of a handle, with a counted reference, for a caller that keeps it."""
+    """Return an array of a handle with a counted reference, for a caller that keeps it: `owned(handle, "field")`."""
     field = handle.field_dict[name.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -136,8 +136,9 @@ def owned(typing_context: Any, handle: Any, name: Any) -> Any:
 
 
 def grow_columns(one: Any) -> Any:
-    """What `cpsched.jit.decorators.ColumnGrower` is in kernels. To the helper `one` each field is a handle of its
-    own.
+    """Return the kernels' version of `cpsched.jit.decorators.ColumnGrower`.
+
+    The function `one` sees each field as a handle of its own.
     """
 
     @in_kernels(prefer_literal=True)
@@ -161,12 +162,12 @@ def grow_columns(one: Any) -> Any:
 
 
 _ELEMENTS = {"bool": "bool_", "int64": "int64", "float64": "float64"}
-"""Numba's names of what arrays hold."""
+"""Numba's names of the element types."""
 
 
 @cache
 def type_of(hint: Any) -> Any:
-    """The Numba type of a type hint; raises `TypeError` for a hint that has none."""
+    """Return the Numba type of a type hint; raise `TypeError` for a hint without one."""
     if hint is int:
         return types.int64
     if hint is bool:
@@ -180,7 +181,7 @@ def type_of(hint: Any) -> Any:
     if get_origin(hint) is tuple:
         return types.BaseTuple.from_types([type_of(part) for part in get_args(hint)])
     if not (isinstance(hint, type) and issubclass(hint, Handle)):
-        raise TypeError(f"{hint}: kernels have no type for it")
+        raise TypeError(f"{hint}: is not a type that kernels support")
     return HandleType(hint.__name__, _fields(hint))
 
 

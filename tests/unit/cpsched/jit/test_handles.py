@@ -213,7 +213,7 @@ def test_python_replaces_arrays_before_and_after_kernels_saw_the_handle(built):
 def test_arrays_that_a_kernel_would_misread_are_refused(sizes):
     room = a_room()
     room.replace(sizes=sizes)
-    with pytest.raises(TypeError, match=r"Room.sizes: must be a contiguous int64 array of 1 axes"):
+    with pytest.raises(TypeError, match=r"Room.sizes: must be a contiguous int64 array with 1 axes"):
         furnish(room, 0)
 
 
