@@ -1,13 +1,13 @@
-"""The values every part of cpsched speaks in, each name spelled once.
+"""The data types that all parts of cpsched share.
 
 - `cluster`: nodes, resources, capacities.
-- `power`: what all running jobs may draw together.
-- `job`: what a job asks for, and what is known of it while it waits, runs, and after it has ended.
-- `scene`: what an adapter sees of a cluster at one instant. No job has an estimate yet.
-- `numbers`: the numbers with a meaning that stand in those columns.
-- `table`: jobs as columns of numbers, for the kernels that loop over thousands of them.
-- `snapshot`: what a dispatcher gets. Every job has its estimate.
-- `decision`: which jobs start now and where, when the others are expected to, and why they wait.
+- `power`: the cap on the total power draw of all running jobs.
+- `job`: a job's request, and the job while it is pending, running and ended.
+- `snapshot`: `ClusterState`, the cluster at one instant as an adapter sees it, without estimates; and `Snapshot`, the
+  input of a dispatcher, with an estimate for every job.
+- `sentinels`: special values in columns.
+- `job_table`: jobs as columns of numbers, for kernels that loop over thousands of jobs.
+- `decision`: which jobs start now and where, when the others are expected to start, and why they wait.
 """
 
 from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetPart, frozen_array

@@ -36,14 +36,14 @@ class NodeSetPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """What does not change between rounds: nodes, resources, capacities, and node sets that jobs can request.
+    """The facts that do not change between rounds: nodes, resources, capacities, and node sets that jobs can request.
 
     - `capacity`: int64[N, R], the amount of each of R resources on each of N nodes.
     - `node_sets`: bool[M, N]. Row 0 holds all nodes. Each other row is one partition, feature or node list.
     - `node_set_names`: the M names of those rows.
     - `power`: the power cap, or None.
     - `node_set_parts`: the conditions that define each node set; empty if each is a partition. See `parts_of`.
-    - `epoch_s`: the Unix time at which the times of its jobs begin, from UnixStartTime of a trace.
+    - `epoch_s`: Unix time at which the clock of the jobs starts, from UnixStartTime of a trace.
 
     Raise `InvalidValue` for wrong shapes or signs.
 
@@ -63,7 +63,7 @@ class Cluster:
     counted: bool = field(init=False)
     """Whether a count of units replaces placements: one resource, and one node or at most one unit per node."""
     kind_of: IntArray = field(init=False)
-    """int64[N]: nodes of one kind have equal capacity and are in the same node sets."""
+    """int64[N]: kind of each node. Nodes of one kind have equal capacity and are in the same node sets."""
     kind_node: IntArray = field(init=False)
     """int64[K]: the first node of each kind."""
 
@@ -76,8 +76,8 @@ class Cluster:
         require_total("capacity", int(self.capacity.sum(axis=0).max()))
         sets = (len(self.node_set_names), shape[0])
         require(self.node_sets.shape == sets, "node_sets.shape", self.node_sets.shape, f"must be {sets}")
-        require(len(self.node_set_parts) in (0, sets[0]), "node_set_parts", "", "must be one for each node set")
-        require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must hold every node")
+        require(len(self.node_set_parts) in (0, sets[0]), "node_set_parts", "", "must have one entry per node set")
+        require(sets[0] > 0 and bool(self.node_sets[0].all()), "node_sets[0]", "", "must contain every node")
         for name, _ in () if self.power is None else self.power.watts:
             require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
         self.capacity.setflags(write=False)
@@ -97,7 +97,7 @@ class Cluster:
         node_names: Sequence[str] | None = None,
         node_sets: Mapping[str, Sequence[int]] | None = None,
     ) -> Cluster:
-        """Return a cluster from its capacity rows [N, R]; `node_sets` maps a name to node indices."""
+        """Return a cluster from its capacity rows [N, R]; `node_sets` maps names to node indices."""
         rows = np.array(capacity, dtype=np.int64, ndmin=2)
         names = tuple(node_names) if node_names is not None else tuple(f"n{i}" for i in range(len(rows)))
         sets = np.zeros((1 + len(node_sets or {}), len(rows)), dtype=np.bool_)

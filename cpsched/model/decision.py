@@ -1,4 +1,4 @@
-"""The decision of a dispatcher: which jobs start now and where, when others will, and why they wait."""
+"""The decision of a dispatcher: which jobs start now and where, when the others start, and why they wait."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
 
 Need = Literal["starts", "plan"]
-"""What the caller needs: the starts only (simulation), or also the plan and the waits (bridge)."""
+"""What the caller needs: only the starts (simulation), or also the plan and the waits (bridge)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """The jobs that start now, by slot, with their placements in one pool.
+    """The jobs that start now, by slot, with the placements of all jobs in shared columns.
 
     - `slots`: int64[S], the jobs by their slots in `Snapshot.table`.
-    - `nodes`, `units`: int64[P]. The placement of the i-th job is `nodes[offsets[i]:offsets[i+1]]`, in ascending
-      order, and the `units` on each.
+    - `nodes`, `units`: int64[P]. The i-th job uses `nodes[offsets[i]:offsets[i+1]]`, in ascending order, with `units`
+      units on each.
     - `offsets`: int64[S + 1].
 
     The constructor checks the form and raises `InvalidValue`, unless a compiled kernel made the value
@@ -52,18 +52,18 @@ class Starts:
             require(right, f"starts.{name}", type(array).__name__, "must be int64 with one axis")
             object.__setattr__(self, name, np.ascontiguousarray(array))
         offsets, entries = self.offsets, len(self.nodes)
-        require(len(offsets) == len(self.slots) + 1, "starts.offsets", len(offsets), "must be one more than slots")
-        require(len(self.units) == entries, "starts.units", len(self.units), "must be as many as nodes")
+        require(len(offsets) == len(self.slots) + 1, "starts.offsets", len(offsets), "must be one longer than slots")
+        require(len(self.units) == entries, "starts.units", len(self.units), "must have as many entries as nodes")
         bounds = int(offsets[0]) == 0 and int(offsets[-1]) == entries
-        require(bounds, "starts.offsets", offsets, f"must go from 0 to {entries}")
-        require(bool((offsets[1:] >= offsets[:-1]).all()), "starts.offsets", offsets, "must not go back")
+        require(bounds, "starts.offsets", offsets, f"must range from 0 to {entries}")
+        require(bool((offsets[1:] >= offsets[:-1]).all()), "starts.offsets", offsets, "must not decrease")
 
     def __len__(self) -> int:
         return len(self.slots)
 
     @classmethod
     def of(cls, placements: Mapping[int, Placement]) -> Starts:
-        """Return starts from slot -> placement, in the given order."""
+        """Return starts from a mapping of slot to placement, in its order."""
         entries = [entry for placement in placements.values() for entry in placement]
         return cls(
             slots=np.fromiter(placements, np.int64, len(placements)),
@@ -73,7 +73,7 @@ class Starts:
         )
 
     def placements(self) -> dict[int, Placement]:
-        """Return slot -> placement."""
+        """Return a mapping of slot to placement."""
         found: dict[int, Placement] = {}
         for i, slot in enumerate(self.slots.tolist()):
             part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
@@ -90,19 +90,19 @@ _EFFORT_KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("objective", "bound"), (float, int, type(None))),
     **dict.fromkeys(("solver_s", "first_s", "best_s"), (float, int)),
 }
-"""The types that each field of `Effort` may have, because journals and reports read them."""
+"""The permitted types of each field of `Effort`, which journals and reports read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a decision cost and how it was reached.
+    """The cost of a decision and how it was reached.
 
-    - `path`: a short name of how it was found (an immediate result, a kernel, a solver).
-    - `considered`: number of jobs considered; `variables`: number of variables of a solver's model.
-    - `status`: the solver's status; `objective`: the value of its plan; `bound`: a proved lower bound of it.
-    - `solver_s`: the solver's seconds; `branches`: its effort, independent of the hardware.
-    - `first_s`, `best_s`: the solver's seconds until its first and its best plan.
-    - `unplaced`: jobs that a model without nodes would start, but that fit on no nodes.
+    - `path`: short name of the method (an immediate result, a kernel, a solver).
+    - `considered`: number of jobs considered; `variables`: number of variables in a solver's model.
+    - `status`: the solver's status; `objective`: the value of its plan; `bound`: a proven lower bound on this value.
+    - `solver_s`: the solver's run time in seconds; `branches`: its effort, independent of the hardware.
+    - `first_s`, `best_s`: seconds until the solver found its first and its best plan.
+    - `unplaced`: number of jobs that a model without nodes would start, but that fit on no nodes.
     """
 
     path: str
@@ -127,7 +127,7 @@ class Effort:
 class Wait:
     """Why a queued job does not start now, and the ids of the jobs that it waits behind.
 
-    A text as `reason` becomes a `PendingReason` with the code `other`.
+    Text given as `reason` becomes a `PendingReason` with the code `other`.
 
     >>> Wait("mercury is in retrograde", behind=(7,)).reason
     PendingReason(code=<PendingCode.OTHER: 'other'>, arguments=('mercury is in retrograde',))
@@ -138,24 +138,24 @@ class Wait:
 
     def __init__(self, reason: PendingReason | str, behind: tuple[int, ...] = ()) -> None:
         reason = reason_from(reason)
-        require(isinstance(reason, PendingReason), "wait.reason", reason, "must be a PendingReason or a text")
+        require(isinstance(reason, PendingReason), "wait.reason", reason, "must be a PendingReason or text")
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "behind", behind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """Which jobs start now and where; when others are expected to start, and why they wait.
+    """Which jobs start now and where, when the others are expected to start, and why they wait.
 
     - `starts`: the jobs that start now, with their placements.
-    - `effort`: what the decision cost.
+    - `effort`: the cost of the decision.
     - `plan_s`: int64[Q], the expected start (s) of each job of `snapshot.queue`, in that order; `NEVER` if unknown.
       None if only starts were requested.
-    - `waits`: by job id, why the job does not start now; filled only with `need="plan"`.
-    - `again_s`: a second after now at which the dispatcher must decide again even without an event, as schedulers with
-      timers do. None: at the next event. The bridge decides every few seconds in any case.
+    - `waits`: why each job that waits does not start now, by job id; filled only with `need="plan"`.
+    - `again_s`: time (s) after now at which the dispatcher must decide again even without an event, as schedulers with
+      timers do; None to wait for the next event. The bridge decides every few seconds in any case.
 
-    `cpsched.verify` checks whether it may be applied. See `cpsched.policy.Policy` for an example.
+    `cpsched.verify` checks whether a decision may be applied. See `cpsched.policy.Policy` for an example.
     """
 
     starts: Starts
@@ -165,11 +165,11 @@ class Decision:
     again_s: int | None = None
 
     def starts_by_job(self, snapshot: Snapshot) -> dict[int, Placement]:
-        """Return job id -> placement of the jobs that start now."""
+        """Return a mapping of job id to placement for the jobs that start now."""
         return {snapshot.table.jobs[slot].id: where for slot, where in self.starts.placements().items()}
 
     def plan_by_job(self, snapshot: Snapshot) -> dict[int, int]:
-        """Return job id -> expected start (s) of the jobs whose start is known."""
+        """Return a mapping of job id to expected start (s) for the jobs whose start is known."""
         if self.plan_s is None:
             return {}
         pairs = zip(snapshot.queue.tolist(), self.plan_s.tolist(), strict=True)

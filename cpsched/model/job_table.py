@@ -1,6 +1,6 @@
 """Jobs as columns of numbers, for kernels that loop over thousands of jobs.
 
-A job's *slot* is its position in those columns: `table.units[3]` belongs to the job `table.jobs[3]`.
+A job's *slot* is its index in these columns: `table.units[3]` belongs to the job `table.jobs[3]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched.model.job import Job, RunningJob
 
 
 def read_only_view(array: IntArray) -> IntArray:
-    """Return a view of `array` that cannot be written to."""
+    """Return a read-only view of `array`."""
     view = array.view()
     view.setflags(write=False)
     return view
@@ -28,7 +28,7 @@ class PlacementPool(Handle, grows=True):
     """Placements of running jobs: an append-only pool of (node, units) entries. See `JobTable.place_at`."""
 
     used: int
-    """Entries in use."""
+    """Number of entries in use."""
     node: Column
     units: Column
 
@@ -55,7 +55,7 @@ class JobTable(Handle):
     place_at: Column
     """Index of a running job's first entry in `places`."""
     place_count: Column
-    """Number of those entries."""
+    """Number of a running job's entries in `places`."""
     places: PlacementPool
 
     @property
@@ -65,16 +65,16 @@ class JobTable(Handle):
 
     @property
     def place_units(self) -> IntArray:
-        """int64[P]: the units on those nodes."""
+        """int64[P]: the units on each node of `place_node`."""
         return read_only_view(placement_entries(self.places)[1])
 
     @cached_property
     def _slot_of(self) -> dict[int, int]:
-        """Slots by job id, for the jobs that the table had at the last call."""
+        """Slots by job id, for the jobs that the table contained at the last call."""
         return {}
 
-    def slots(self) -> Mapping[int, int]:
-        """Return the slot of every job by its id."""
+    def slot_of(self, job_id: int) -> int:
+        """Return the slot of a job; raise `InvalidValue` if the table does not contain the job."""
         known = self._slot_of
         if len(known) < len(self.jobs):
             known.update((job.id, slot) for slot, job in enumerate(self.jobs[len(known) :], len(known)))
@@ -87,7 +87,7 @@ class JobTable(Handle):
         return known[job_id]
 
     def read_only(self) -> JobTable:
-        """Return a table whose columns cannot be written to; kernels still see the original."""
+        """Return a table with read-only columns; kernels still see the original."""
         return self.view_with({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
@@ -139,7 +139,7 @@ def _check(jobs: Sequence[Job], cluster: Cluster) -> None:
     for job in jobs:
         request = job.request
         if len(request.per_unit) != amounts:
-            raise InvalidValue(f"job {job.id} per_unit", request.per_unit, f"must have {amounts} amounts")
+            raise InvalidValue(f"job {job.id} per_unit", request.per_unit, f"must have {amounts} entries")
         if request.node_set >= sets:
             raise InvalidValue(f"job {job.id} node_set", request.node_set, f"must be below {sets}")
 
@@ -150,5 +150,5 @@ COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if array_type
 
 @kernel
 def placement_entries(places: PlacementPool) -> tuple[IntArray, IntArray]:
-    """Return nodes and units of all placements."""
+    """Return the nodes and units of all placements, int64[P] each."""
     return owned(places, "node")[: places.used], owned(places, "units")[: places.used]

@@ -1,4 +1,4 @@
-"""When a running job that outlived its estimate is expected to end.
+"""The expected end of a running job that has outlived its estimate.
 
 The setting `overrun` of a policy selects the rule. Its default is `Dispatcher.overrun`: `walltime` for `lookahead`,
 `one-second` for all others. A `Policy` built in Python without `PolicySpec` defaults to `one-second`.
@@ -13,14 +13,14 @@ from cpsched.jit.decorators import scalar_subroutine
 Overrun = Literal["one-second", "double", "walltime"]
 ONE_SECOND, DOUBLE, WALLTIME = range(3)
 OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE, "walltime": WALLTIME}
-"""The codes that kernels use."""
+"""Codes of the rules in the kernels."""
 
 
 @scalar_subroutine
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
     """Return the expected end of a running job, as seen at `now_s`; always later than `now_s`.
 
-    The expected end of a job that outlived its estimate is
+    If the job has outlived its estimate, its expected end is
 
     - `one-second`: one second from now (cp19 section 4);
     - `double`: the end of the estimate, doubled until it covers the time already run;
@@ -42,5 +42,5 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
 
 
 def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: Overrun) -> int:
-    """Call `expected_end` with the name of the rule."""
+    """Call `expected_end` with the name of a rule instead of its code."""
     return expected_end(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

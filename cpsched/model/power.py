@@ -1,4 +1,4 @@
-"""A power cap: the maximum total draw of all running jobs, and the draw that is assumed per job."""
+"""A power cap: the maximum total power draw of all running jobs, and the assumed power draw of each job."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A limit of `cap_w` watts on the total draw of all running jobs. It is part of `Cluster`, so `verify` checks it.
+    """A limit of `cap_w` watts on the total power draw of all running jobs. Part of `Cluster`, so `verify` checks it.
 
-    `watts` holds pairs of a resource name and the watts per requested amount. Raise `InvalidValue` for a cap that is
-    not positive, or for watts that are negative or missing.
+    `watts` holds pairs of a resource name and the power draw in watts per requested amount. Raise `InvalidValue` for a
+    cap that is not positive, or for watts that are negative or missing.
     """
 
     cap_w: int
@@ -31,11 +31,11 @@ class PowerCap:
 
     @classmethod
     def of(cls, cap_w: int, watts: Mapping[str, int]) -> PowerCap:
-        """Return the cap, with watts by resource."""
+        """Return the cap, given watts by resource."""
         return cls(cap_w, tuple(watts.items()))
 
     def draw_w(self, request: Request, resources: Sequence[str]) -> int:
-        """Return the draw in watts of a job with this request, on a cluster with these resources."""
+        """Return the power draw (W) of a job with this request, on a cluster with these resources."""
         watts = dict(self.watts)
         each = sum(amount * watts.get(name, 0) for name, amount in zip(resources, request.per_unit, strict=True))
         return request.units * each

@@ -1,4 +1,4 @@
-"""Why a job is pending, as a code with arguments; user interfaces format the text."""
+"""Reasons why a job is pending, as codes with arguments; user interfaces format the text."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ class PendingCode(StrEnum):
     The dispatcher considered the job:
 
     - `never` (the violated rule): even the empty cluster could not run it.
-    - `resources`, for whole nodes `whole_nodes` (units that fit, units requested): not enough is free.
-    - It fits, but `reserved`: it would delay a job with a reservation; `priority`: other jobs come first; `weight`:
-      other jobs have a larger weight; `not_considered`: the search considers only the jobs before it; `next_pass`: the
-      next scheduler pass decides.
+    - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): not enough is free.
+    - The job fits, but: `reserved`: it would delay a job with a reservation; `priority`: other jobs come first;
+      `weight`: other jobs have a larger weight; `not_considered`: the search considers only the jobs before it;
+      `next_pass`: the next scheduler pass decides.
     - `other` (text): a plug-in's reason.
 
     The job may not start yet:
 
-    - `dependency`, `begin_time`; `array_limit` (name of its elements): its array is at its limit of running elements.
-    - `cluster` (name, details): the cluster's own reason, such as a limit.
-    - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, whose starts fail).
-    - `held`, for other jobs `held_for_jobs` (the holds): PBS's holds. `held_by` (who).
+    - `dependency`, `begin_time`; `array_limit` (name of the elements): its array has reached its limit of
+      running elements.
+    - `cluster` (name, details): a reason given by the cluster, such as a limit.
+    - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, and whose starts fail).
+    - `held`, or `held_for_jobs` for other jobs (the holds): PBS's holds. `held_by` (the holder).
     - `queue_opened`: PBS's scheduler may start jobs of its queue. `in_transit`: it is moving to another queue.
-    - `no_gap`, `before_reservation` (what is lacking, the reservations): it does not fit before these reservations end.
-      `beside_reservation` (name): it does not fit beside the reserved cores.
+    - `no_gap`, `before_reservation` (missing resources, the reservations): it does not fit before these reservations
+      end. `beside_reservation` (name): it does not fit next to the reserved cores.
 
     The job is left to the cluster's scheduler:
 
@@ -82,7 +83,7 @@ class PendingReason:
         require(isinstance(self.code, PendingCode), "reason.code", self.code, "must be a PendingCode")
         kinds = ARGUMENTS.get(self.code, ())
         right = isinstance(self.arguments, tuple) and tuple(map(type, self.arguments)) == kinds
-        require(right, "reason.arguments", self.arguments, f"must be {len(kinds)} of {self.code}")
+        require(right, "reason.arguments", self.arguments, f"must match the {len(kinds)} arguments of {self.code}")
 
 
 ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
@@ -106,5 +107,5 @@ ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
 
 
 def reason_from(said: PendingReason | str) -> PendingReason:
-    """Return the reason; a text, from a plug-in or an earlier version, becomes one with the code `other`."""
+    """Return `said` as a reason; text from a plug-in or an earlier version gets the code `other`."""
     return PendingReason(PendingCode.OTHER, (said,)) if isinstance(said, str) else said

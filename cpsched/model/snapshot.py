@@ -18,24 +18,24 @@ from cpsched.model.overrun import Overrun, expected_end_s
 from cpsched.model.value_bounds import MOST_S, require_duration, require_time
 
 FIRST_DATED_S = 100_000_000
-"""Seconds since 1970 of March 1973: no job is older, and times that a trace counts from its own begin are less."""
+"""March 1973 as Unix time: real jobs are later, and times that a trace counts from its own start are smaller."""
 NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One instant of a cluster: all that a decision may depend on. Arrays are valid only during `decide`.
+    """One instant of a cluster: all data that a decision may depend on. Arrays are valid only during `decide`.
 
     - `now_s`: the instant, s.
     - `free`: int64[N, R], amounts that are neither in use nor drained.
     - `table`: all jobs as columns by slot. Every queued or running job has an estimate of at least one second.
     - `queue`: int64[Q], slots of the eligible jobs, in order of arrival.
     - `running`: int64[A], slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
-    - `carried`: the same data as kernels read it, if the caller keeps it up to date; None in a changed copy. See
-      `cpsched.planning.scheduling_state_of`.
+    - `carried`: the same data in the form that kernels read, if the caller keeps it up to date; None in a changed copy.
+      See `cpsched.planning.scheduling_state_of`.
 
-    The constructor checks these rules and raises `InvalidValue`. A caller whose state guarantees them may skip the
-    check with `by_construction=True`, as the simulated cluster does, and pass `carry`.
+    The constructor checks these rules and raises `InvalidValue`. A caller whose state guarantees them, such as the
+    simulated cluster, may skip the check with `by_construction=True` and pass `carry`.
 
     >>> from cpsched.model import Cluster, Job, Request
     >>> cluster = Cluster.of([[4], [4]], ["cores"])
@@ -57,7 +57,7 @@ class Snapshot:
 
     @property
     def unix_s(self) -> int | None:
-        """The instant in seconds since 1970; None where the times have no date, as in a trace without UnixStartTime.
+        """The instant as Unix time; None if the times have no date, as in a trace without UnixStartTime.
 
         `datetime.fromtimestamp(snapshot.unix_s, ZoneInfo("Europe/Berlin")).hour` is the hour of the day there.
         """
@@ -83,8 +83,8 @@ class Snapshot:
         """Return a snapshot of jobs given as objects.
 
         `estimates` holds seconds by job id for every eligible or running job. The queue omits ineligible jobs.
-        `overrun` sets when a running job that has outlived its estimate is expected to end. Raise `InvalidValue` for
-        a missing estimate, or if another rule of a snapshot is broken.
+        `overrun` sets when a running job that has outlived its estimate is expected to end. Raise `InvalidValue` if an
+        estimate is missing or another rule of a snapshot is violated.
         """
         eligible = [job for job in queue if job.ineligible is None]
         table = JobTable.of(cluster, eligible, running)
@@ -95,9 +95,9 @@ class Snapshot:
     def over(
         cls, table: JobTable, queued: int, now_s: int, cluster: Cluster, free: npt.ArrayLike, overrun: Overrun
     ) -> Snapshot:
-        """Return a snapshot that takes over `table`, as built by `JobTable.of`; its first `queued` jobs are pending.
+        """Return a snapshot that takes ownership of `table` (see `JobTable.of`); its first `queued` jobs are pending.
 
-        The table holds the estimates. The expected ends are written here.
+        The table contains the estimates. This function writes the expected ends.
         """
         slots = np.arange(len(table.jobs), dtype=np.int64)
         active = slots[queued:]
@@ -117,7 +117,7 @@ class Snapshot:
         )
 
     def check(self) -> None:
-        """Raise `InvalidValue` if a rule of a snapshot is broken."""
+        """Raise `InvalidValue` if a rule of a snapshot is violated."""
         table, shape, total = self.table, self.cluster.capacity.shape, len(self.table.jobs)
         require_time("now_s", self.now_s)
         for name, array, axes in (("free", self.free, 2), ("queue", self.queue, 1), ("running", self.running, 1)):
@@ -128,13 +128,13 @@ class Snapshot:
         slots = np.concatenate((self.queue, self.running))
         known = bool(((slots >= 0) & (slots < total)).all())
         require(known, "queue and running", slots, f"must be slots below {total}")
-        require(len(np.unique(slots)) == len(slots), "queue and running", slots, "must name each job once")
+        require(len(np.unique(slots)) == len(slots), "queue and running", slots, "must contain each job once")
         estimates, ends = table.estimate_s[slots], table.end_s[self.running]
         for slot in slots[(estimates < 1) | (estimates >= MOST_S)][:1].tolist():
             require_duration(f"job {table.jobs[slot].id} estimate_s", int(table.estimate_s[slot]))
         for slot in self.running[ends <= self.now_s][:1].tolist():
             require(False, f"job {table.jobs[slot].id} end_s", table.end_s[slot], f"must be after now_s={self.now_s}")
-        require(bool((ends[1:] >= ends[:-1]).all()), "running", self.running, "must be in order of expected ends")
+        require(bool((ends[1:] >= ends[:-1]).all()), "running", self.running, "must be sorted by expected end")
 
     def queued_jobs(self) -> tuple[Job, ...]:
         """Return the queue as objects, in order of arrival."""
@@ -152,7 +152,7 @@ class Snapshot:
         return int(self.table.estimate_s[self.table.slot_of(job.id)])
 
     def placement_of(self, slot: int) -> Placement:
-        """Return the placement of the running job of `slot`."""
+        """Return the placement of the running job in `slot`."""
         at, count = int(self.table.place_at[slot]), int(self.table.place_count[slot])
         nodes, units = self.table.place_node[at : at + count], self.table.place_units[at : at + count]
         return tuple(zip(nodes.tolist(), units.tolist(), strict=True))
@@ -162,18 +162,18 @@ def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
     given = estimates.get(job.id)
     if isinstance(given, int) and 0 < given < MOST_S:
         return given
-    raise InvalidValue(f"job {job.id} estimate_s", given, "must be a whole number of seconds, 1 or more")
+    raise InvalidValue(f"job {job.id} estimate_s", given, "must be a whole number of seconds, at least 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterState:
-    """One instant of a cluster, before run times are predicted. `Policy.estimated` turns it into a `Snapshot`.
+    """One instant of a cluster, before run times are predicted. `Policy.add_estimates` turns it into a `Snapshot`.
 
     - `now_s`: the instant, on the same clock as the jobs' times. That is Unix time on a live cluster and in accounting
       data, and seconds since the header's UnixStartTime in the Standard Workload Format.
     - `free`: int64[N, R], amounts that are neither in use nor drained.
     - `queue`: the pending jobs in order of arrival. The snapshot omits ineligible ones.
-    - `running`: the jobs that hold nodes.
+    - `running`: the jobs that occupy nodes.
     """
 
     now_s: int

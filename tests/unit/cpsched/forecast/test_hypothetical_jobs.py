@@ -41,7 +41,7 @@ def test_it_delays_nobody():
 
 
 def test_a_request_that_does_not_go_with_the_cluster_is_refused():
-    with pytest.raises(InvalidValue, match="must have 1 amounts"):
+    with pytest.raises(InvalidValue, match="must have 1 entries"):
         start_s(seen(), 600, Request(1, (1, 2)))
 
 

@@ -13,7 +13,7 @@ from tests.builders import a_job, a_running
         (lambda: Request(1, ()), r"per_unit=\(\): must not be negative"),
         (lambda: Request(1, (0, 0)), r"per_unit=\(0, 0\): must request a positive amount"),
         (lambda: Request(1, (MOST_AMOUNT,)), r"per_unit=1099511627776: must be below 2\^40"),
-        (lambda: Request(MOST_IN_ALL, (1,)), "units=.*: must be below 2.60 in all"),
+        (lambda: Request(MOST_IN_ALL, (1,)), "units=.*: must be below 2.60 in total"),
         (lambda: a_job(walltime_s=0), "walltime_s=0: must be positive"),
         (lambda: a_job(walltime_s=2**62), "walltime_s=4611686018427387904: must be below"),
         (lambda: a_job(submit_s=-(2**62)), "submit_s=.*: must be within"),
