@@ -1,8 +1,8 @@
-"""Generic resources in Slurm's syntax: of a node `gpu:a100:2(S:0-1)`, of a job `gres/gpu:a100=2` or `gres:gpu:2`.
+"""Generic resources in Slurm's syntax: `gpu:a100:2(S:0-1)` on a node, `gres/gpu:a100=2` or `gres:gpu:2` in a job.
 
 Slurm does not restrict names and types: only commas, colons, equal signs and the bracket at the end are special
-(`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str`, the same from 22.05 to 26.05). The text after the
-last sign is a count if it consists of digits and an optional unit, otherwise a type.
+(`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str`, unchanged from 22.05 to 26.05). The text after the
+last separator is a count if it consists of digits and an optional unit, otherwise a type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 NO_CONSUME = "no_consume"
-"""Slurm's mark, beside or instead of a type, of a resource that any number of jobs share."""
+"""Slurm's flag, next to or instead of a type, for a resource that any number of jobs share."""
 MOST_COUNT = (1 << 64) - 1
 
 _NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
@@ -26,13 +26,13 @@ _UNITS: dict[str, int] = {"": 1} | {
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """One generic resource, of a node or of a request; `type` is empty if there is none."""
+    """One generic resource of a node or of a request; `type` is empty if there is none."""
 
     name: str
     type: str = ""
     count: int = 1
     is_consumable: bool = True
-    """Whether jobs consume its count."""
+    """Whether jobs consume units of the count."""
 
     @property
     def key(self) -> str:
@@ -41,7 +41,7 @@ class Gres:
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """Return the generic resources of a list, in its order; raise ValueError for text that Slurm rejects.
+    """Parse a list of generic resources and keep its order; raise ValueError for text that Slurm rejects.
 
     >>> [(each.key, each.count) for each in parse_gres("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
     [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
@@ -54,7 +54,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 
 
 def parse_count(word: str) -> int | None:
-    """Return a count in Slurm's syntax, `1K` or `5GB`; None if the word is not a number.
+    """Parse a count in Slurm's syntax, such as `1K` or `5GB`; return None if the word is not a number.
 
     >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
     (2048, 2000, None)
@@ -66,7 +66,7 @@ def parse_count(word: str) -> int | None:
 
 
 def _items(text: str) -> Iterator[str]:
-    """Yield the items of a list, split at commas outside of brackets, without empty ones, like Slurm."""
+    """Yield the items of a list, split at commas outside brackets; like Slurm, skip empty items."""
     depth = start = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -1,16 +1,16 @@
-"""Slurm's node lists, such as `n[1-3,07],gpu1`, expanded to names."""
+"""Expand Slurm's node lists, such as `n[1-3,07],gpu1`, to node names."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 MOST_NODES = 200_000
-"""Maximum length of a node list, so that a wrong one cannot exhaust memory."""
+"""Maximum length of a node list, so that an invalid list cannot exhaust memory."""
 
 
 @lru_cache(maxsize=8192)
 def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
-    """Return the names of a node list, in its order; raise ValueError for invalid brackets or ranges."""
+    """Return the node names of a list, in its order; raise ValueError for invalid brackets or ranges."""
     if not nodes:
         return ()
     names: list[str] = []
@@ -21,7 +21,7 @@ def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
 
 
 def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
-    """Return the names of a node list like `expand_hostlist`; empty if the list is invalid."""
+    """Return the same as `expand_hostlist`, but an empty tuple if the list is invalid."""
     try:
         return expand_hostlist(nodes)
     except ValueError:
@@ -29,7 +29,7 @@ def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """Return `text` split at commas outside of brackets."""
+    """Return `text` split at commas outside brackets."""
     items, depth, start = [], 0, 0
     for at, sign in enumerate(text):
         depth += (sign == "[") - (sign == "]")

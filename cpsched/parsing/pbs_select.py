@@ -1,10 +1,10 @@
-"""PBS's syntax of requests, sizes and durations, as its commands and its accounting print them.
+"""PBS's syntax of requests, sizes and durations, as printed by its commands and found in its accounting logs.
 
 - `select`: chunks joined by `+`, such as `2:ncpus=4:mem=8gb+1:ncpus=1`. Values may be quoted.
-- `place`: an arrangement, a sharing and a group, such as `scatter:excl:group=rack`.
+- `place`: an arrangement, a sharing mode and a group, such as `scatter:excl:group=rack`.
 - sizes such as `24684084kb`, durations such as `36:00:00`.
 
-Sources: OpenPBS's manual page `pbs_resources(7B)`, and its functions `decode_time` and `to_size`.
+Sources: OpenPBS's manual page `pbs_resources(7B)` and its functions `decode_time` and `to_size`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^:"'])+""")
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SHOWN = 60
-"""Number of characters of an invalid text that an error shows."""
+"""Maximum number of characters of invalid text in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PbsSelectChunk:
-    """`count` equal chunks, and the request of each, by resource."""
+    """`count` equal chunks, and the request of each chunk, by resource."""
 
     count: int
     asked: dict[str, str]
@@ -45,7 +45,7 @@ class PbsPlaceDirective:
 
 
 def parse_size_bytes(text: str, field: str = "size") -> int:
-    """Return `24684084kb` in bytes; a word has eight bytes. Raise `InvalidValue`."""
+    """Parse a size such as `24684084kb`, in bytes; a word has eight bytes. Raise `InvalidValue`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a size like 100mb")
@@ -53,7 +53,7 @@ def parse_size_bytes(text: str, field: str = "size") -> int:
 
 
 def parse_duration_s(text: str, field: str = "duration") -> int:
-    """Return `36:00:00`, `10:00` or `90` in seconds. Raise `InvalidValue`."""
+    """Parse a duration such as `36:00:00`, `10:00` or `90`, in seconds. Raise `InvalidValue`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a time like 36:00:00, or seconds")
@@ -61,7 +61,7 @@ def parse_duration_s(text: str, field: str = "duration") -> int:
 
 
 def parse_select(select: str, field: str = "select") -> list[PbsSelectChunk]:
-    """Return the chunks in their order. Raise `InvalidValue`."""
+    """Parse the chunks of a `select` value, in order. Raise `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
         raise _no_select(field, select)
@@ -87,7 +87,7 @@ def _no_select(field: str, select: str) -> InvalidValue:
 
 
 def parse_place(text: str) -> PbsPlaceDirective:
-    """Return the placement of a `place` value; of several words of a kind the last one counts."""
+    """Parse a `place` value; if several words of one kind are given, the last one applies."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):
         if word in ("free", "pack", "scatter", "vscatter"):

@@ -1,4 +1,4 @@
-"""Slurm's syntax of limits, amounts and times, as in `sacctmgr`, `scontrol show assoc_mgr` and site files."""
+"""Slurm's syntax of limits, amounts and times, as used by `sacctmgr`, `scontrol show assoc_mgr` and site files."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ FIELDS: Mapping[str, str] = {
     "MaxTRESRunMinsPA": "running_minutes_an_account",
     "MaxTRESRunMinsPerAccount": "running_minutes_an_account",
 }
-"""The modelled limits: Slurm's names with all spellings, and the field of `AccountingLimits`."""
+"""Slurm's names of the modelled limits, in all spellings, and the corresponding fields of `AccountingLimits`."""
 AT_SUBMISSION = (
     "GrpSubmit", "GrpSubmitJobs", "MaxSubmit", "MaxSubmitJobs", "MaxSubmitPU", "MaxSubmitPA", "MaxSubmitJobsPU",
     "MaxSubmitJobsPA",
 )  # fmt: skip
-"""Limits on submission: Slurm rejects such jobs, so a scheduler never sees them."""
+"""Limits on submission: Slurm rejects jobs that exceed them, so a scheduler never sees these jobs."""
 UNMODELLED = (
     "GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePU", "MaxJobsAccruePA", "MinPrioThresh", "MinPrioThres",
     "UsageThreshold", "UsageThres",
 )  # fmt: skip
-"""Slurm's limits that are not modelled. If one is set, Slurm's own decision counts."""
+"""Slurm's limits that are not modelled. If one is set, only Slurm's own decision respects it."""
 
 
 def parse_tres(text: str) -> dict[str, int]:
-    """Return amounts by resource, memory in MiB; raise `InvalidValue`.
+    """Parse amounts by resource, with memory in MiB; raise `InvalidValue`.
 
     >>> parse_tres("cpu=64,mem=2G,gres/gpu=N")
     {'cpu': 64, 'mem': 2048}
@@ -86,7 +86,9 @@ def _amount(name: str, text: str) -> int:
 
 
 def parse_minutes(text: str) -> int | None:
-    """Return a time in Slurm's syntax in minutes, rounded up: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None: no limit.
+    """Parse a time in Slurm's syntax and return minutes, rounded up; return None for no limit.
+
+    The forms are M, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
 
     >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
     (2160, 150, 90, None)
@@ -106,7 +108,7 @@ def parse_minutes(text: str) -> int | None:
 
 
 def parse_limits(words: Mapping[str, str]) -> AccountingLimits:
-    """Return the limits that `words` set, by Slurm's names; ignore other names. Raise `InvalidValue`.
+    """Return the limits set in `words`, which maps Slurm's names to text; ignore other names. Raise `InvalidValue`.
 
     >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
@@ -139,14 +141,14 @@ def _value(field: str, text: str) -> int | dict[str, int] | None:
 
 
 def unsupported_limits(words: Mapping[str, str]) -> list[str]:
-    """Return the limits among `words` that are set but not modelled."""
+    """Return the names in `words` of limits that are set but not modelled."""
     return [
         name for name in UNMODELLED if words.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
     ]
 
 
 def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of `-P` output of Slurm's commands: a heading line, then values, separated by bars."""
+    """Yield the rows of the `-P` output of Slurm's commands: a line of headings, then values, separated by `|`."""
     lines = iter(text.replace("\r\n", "\n").split("\n"))  # values may contain other line separators
     headings = next(lines, "").split("|")
     for line in lines:
@@ -164,11 +166,11 @@ def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
 
 
 def parse_flags(words: str) -> frozenset[str]:
-    """Return the words of a comma-separated list, in lower case."""
+    """Return the words of a comma-separated list in lower case."""
     return frozenset(word.strip().lower() for word in words.split(",") if word.strip())
 
 
 def has_flag(words: Iterable[str], wanted: str) -> bool:
-    """Return whether a flag is among `words`, ignoring case and underscores."""
+    """Return whether a flag is in `words`, ignoring case and underscores."""
     plain = wanted.lower().replace("_", "")
     return any(word.lower().replace("_", "") == plain for word in words)
