@@ -1,9 +1,9 @@
-"""Forecasts of job starts as intervals: the plan is simulated with sampled run times.
+"""Forecast job starts as intervals, by simulating the plan with sampled run times.
 
-- `start_sampling`: starts of all queued jobs under many samples of run times.
+- `start_sampling`: starts of all queued jobs for many samples of run times.
 - `hypothetical_jobs`: when a job would start if it were submitted now, and what could start right now.
-- `issued_forecasts`: when each job gets an interval.
-- `calibration`: corrects intervals by the outcomes of earlier ones, so that their coverage holds.
+- `issued_forecasts`: when each job gets a forecast.
+- `calibration`: corrects intervals with the outcomes of earlier ones, so that their coverage is as intended.
 """
 
 from cpsched.forecast.calibration import (

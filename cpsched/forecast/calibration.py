@@ -1,10 +1,11 @@
-"""Calibration of start intervals by the outcomes of earlier ones, so that 8 in 10 hold.
+"""Calibrate start intervals with the outcomes of earlier ones, so that 8 in 10 contain the true start.
 
-Sampled starts cover the variation of run times, but not later submissions and their priorities. So the median sampled
-wait is multiplied by two quantiles of the ratio of true to predicted wait. The quantiles are taken over the most
-similar earlier forecasts (split conformal prediction, made local). They also move with each outcome. An interval that
-fails moves its end outward, one that holds moves it slightly inward (adaptive conformal inference, Gibbs and Candes,
-NeurIPS 2021). In the long run 8 in 10 intervals hold, whatever users submit.
+Sampled starts cover the variation of run times, but not later submissions and their priorities. Therefore, the median
+sampled wait is multiplied by two quantiles of the ratio of true to predicted wait. The quantiles are taken over the
+most similar earlier forecasts (split conformal prediction, made local). Each outcome also moves the quantiles. If an
+interval misses the start, the missed end moves outward. If it contains the start, the ends move slightly inward
+(adaptive conformal inference, Gibbs and Candes, NeurIPS 2021). In the long run, 8 in 10 intervals contain the start,
+whatever users submit.
 """
 
 from __future__ import annotations
@@ -22,43 +23,43 @@ from cpsched.errors import require
 from cpsched.model import IntArray, Job
 
 COVERAGE = 0.8
-"""Target share of intervals that hold."""
+"""Target share of intervals that contain the true start."""
 HORIZONS_S = (900, 3600, 21600, 86400)
-"""Bounds of the horizon classes: up to 15 min, an hour, six hours, a day, or later. Each has its own quantiles."""
+"""Upper bounds of the horizon classes: 15 min, an hour, six hours, a day; then later. Each has its own quantiles."""
 _TAIL = (1 - COVERAGE) / 2
 _FLOOR_S = 60
-"""Added to all waits before they are compared, so that seconds do not matter."""
+"""Seconds added to all waits before they are compared, so that differences of seconds do not matter."""
 _REMEMBERS = 2000
 """Maximum number of stored outcomes."""
 _ENOUGH = 30
-"""Minimum number of outcomes before quantiles are used."""
+"""Minimum number of outcomes before quantiles of outcomes are used."""
 _NEAREST = 120
-"""Number of the most similar outcomes from which quantiles are taken."""
+"""Number of most similar outcomes from which quantiles are taken."""
 _UNLIKE = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
-"""Weight of a difference of one in each logarithm of `StartTimeInterval.features`."""
+"""Weight of a difference of one, for each logarithm in `StartTimeInterval.features`."""
 _STEP = 0.005
-"""Step of a quantile per outcome."""
+"""Step by which an outcome moves a quantile."""
 _BEYOND, _STEEP = 0.2, 5.0
-"""How far a quantile may move beyond 0 or 1, and how fast the logarithm of the ratio grows there."""
+"""How far a quantile may move beyond 0 or 1, and how steeply the logarithm of the ratio grows there."""
 _MOST_LOG = 20.0
 """Maximum logarithm of a ratio."""
 _FAR_S = 10**9
-"""Maximum distance of sampled starts from now, s."""
+"""Maximum time from now to a sampled start, s."""
 _AT_ONCE = 128
-"""Intervals computed at once, so that the distances stay in the processor's cache."""
+"""Number of intervals computed together, so that the distances stay in the processor's cache."""
 _FIRST = (math.log(0.25), math.log(4.0))
-"""Logarithms of the ratios before any outcome is known."""
+"""Logarithms of the two ratios before any outcome is known."""
 
 Outcome = Literal["held", "early", "late"]
 INTERVAL_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""Outcome of an interval: the true start is inside, before, or after it."""
+"""Outcomes of an interval: the true start is inside, before, or after it."""
 Features = tuple[float, ...]
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimeInterval:
-    """When a job is expected to start, in seconds of the cluster's clock, both ends included."""
+    """The interval in which a job is expected to start, in seconds of the cluster's clock, both ends included."""
 
     issued_at_s: int
     from_s: int
@@ -66,13 +67,13 @@ class StartTimeInterval:
     median_s: int
     """Median of the sampled starts."""
     calibrated: bool
-    """Whether enough outcomes were known."""
+    """Whether enough outcomes were known to calibrate the interval."""
     features: Features = field(repr=False)
-    """The features that define similarity of forecasts."""
+    """The features that define the similarity of forecasts."""
 
     @property
     def horizon(self) -> int:
-        """Index of its horizon class, from 0."""
+        """Index of the horizon class, from 0."""
         return int(_horizons(np.array([self.median_s - self.issued_at_s]))[0])
 
     def classify_outcome(self, start_s: int) -> Outcome:
@@ -82,34 +83,34 @@ class StartTimeInterval:
 
 @dataclass(slots=True)
 class IntervalCalibrator:
-    """Computes intervals from sampled starts, and learns from the true ones."""
+    """Computes intervals from sampled starts, and learns from true starts."""
 
     _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERS))
     _below: list[float] = field(default_factory=lambda: [_TAIL] * (len(HORIZONS_S) + 1))
-    """The quantile of the lower end, by horizon class."""
+    """Quantiles of the lower end, by horizon class."""
     _above: list[float] = field(default_factory=lambda: [1 - _TAIL] * (len(HORIZONS_S) + 1))
     _columns: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def past_errors(self) -> Sequence[tuple[Features, float]]:
-        """Features of the recorded outcomes, with the logarithm of true to predicted wait; oldest first."""
+        """Features of each recorded outcome, and the logarithm of true / predicted wait; oldest first."""
         return list(self._known)
 
     @property
     def lower_quantiles(self) -> list[float]:
-        """The quantile of the lower end, by horizon class."""
+        """Quantiles of the lower end, by horizon class."""
         return list(self._below)
 
     @property
     def upper_quantiles(self) -> list[float]:
-        """The quantile of the upper end, by horizon class."""
+        """Quantiles of the upper end, by horizon class."""
         return list(self._above)
 
     @classmethod
     def from_memory(
         cls, known: Sequence[tuple[Features, float]], below: Sequence[float], above: Sequence[float]
     ) -> IntervalCalibrator:
-        """Restore a calibration from its state; raise `InvalidValue` for an impossible one."""
+        """Restore a calibrator from its state; raise `InvalidValue` if the state is invalid."""
         found = cls()
         for features, _ in known:
             cls.require_features(features)
@@ -123,13 +124,13 @@ class IntervalCalibrator:
 
     @staticmethod
     def require_features(features: Features) -> None:
-        """Raise `InvalidValue` unless the number of features matches."""
-        require(len(features) == len(_UNLIKE), "features", features, f"must be {len(_UNLIKE)}")
+        """Raise `InvalidValue` unless the number of features is right."""
+        require(len(features) == len(_UNLIKE), "features", features, f"must have {len(_UNLIKE)} entries")
 
     def predict_intervals(
         self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
     ) -> list[StartTimeInterval]:
-        """Return the interval of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled ones."""
+        """Return the interval of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled starts."""
         if not jobs:
             return []
         low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _FAR_S)
@@ -147,9 +148,9 @@ class IntervalCalibrator:
         ]
 
     def _ends(self, features: FloatArray, horizons: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the logarithms of the ratios for both ends of the intervals, float64[J] each.
+        """Return the logarithms of the ratios for the lower and upper ends of the intervals, float64[J] each.
 
-        `features` float64[J, F] and `horizons` int64[J] belong to the intervals.
+        `features` float64[J, F] and `horizons` int64[J] describe the intervals.
         """
         if self._columns is None:
             self._columns = (np.array([each for each, _ in self._known]), np.array([ratio for _, ratio in self._known]))
@@ -175,12 +176,12 @@ class IntervalCalibrator:
 
 
 def _horizons(wait_s: IntArray) -> IntArray:
-    """Return the horizon class, from 0, of waits in seconds."""
+    """Return the horizon class, from 0, of each wait in seconds."""
     return np.searchsorted(HORIZONS_S, wait_s, side="left")
 
 
 def _nearest(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
-    """Return the ratios of the outcomes most similar to each of `features`, ascending: float64[J, at most 120]."""
+    """Return the ratios of the outcomes most similar to each row of `features`, ascending: float64[J, at most 120]."""
     if len(ratios) <= _NEAREST:
         return np.broadcast_to(np.sort(ratios), (len(features), len(ratios)))
     unlike = np.zeros((len(features), len(ratios)))
@@ -190,7 +191,7 @@ def _nearest(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> F
 
 
 def _quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
-    """Return the quantile `at` float64[J] of each row, with linear interpolation."""
+    """Return the quantile `at` float64[J] of each row, by linear interpolation."""
     places = at * (ascending.shape[1] - 1)
     below = np.floor(places).astype(np.int64)
     rows, above = np.arange(len(ascending)), np.minimum(below + 1, ascending.shape[1] - 1)
@@ -200,7 +201,7 @@ def _quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
 
 
 def _features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:
-    """Return logarithms of: median wait, spread of sampled waits, area, walltime, time in the queue, planned wait."""
+    """Return the logarithms of median wait, spread of sampled waits, area, walltime, time in queue and planned wait."""
     waits = [max(0.0, start_s - now_s) + _FLOOR_S for start_s in (low, middle, high, min(plan_s, now_s + 10**8))]
     area = max(1, job.request.units * job.request.per_unit[0]) * job.walltime_s
     given = (waits[1], waits[2] / waits[0], area, job.walltime_s, max(0, now_s - job.submit_s) + _FLOOR_S, waits[3])

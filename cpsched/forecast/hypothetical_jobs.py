@@ -1,4 +1,4 @@
-"""Starts of jobs that are not submitted: when would a job start, and what could start now without delaying others?
+"""Compute when a job that is not submitted would start, and what could start now without delaying other jobs.
 
 Both use the present plan: all queued jobs keep their order, and the additional job comes last.
 """
@@ -26,9 +26,9 @@ def hypothetical_job(now_s: int, walltime_s: int, request: Request) -> Job:
 
 
 def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None = None) -> Snapshot:
-    """Return the snapshot with `job` as the last of its queue; the job's estimate is its walltime.
+    """Return the snapshot with `job` appended to its queue; the job's estimate is its walltime.
 
-    `before` int64[B] selects positions of the queue, in that order; all by default. Raise `InvalidValue` for a request
+    `before` int64[B] selects positions of the queue, in that order; by default all. Raise `InvalidValue` for a request
     that does not match the cluster.
     """
     queue = snapshot.queue if before is None else snapshot.queue[before]
@@ -41,7 +41,7 @@ def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None 
 
 
 def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> WillRunEstimator:
-    """Return the whole queue in the order of `plan_s` int64[Q], for `WillRunEstimator.start_s` of further jobs."""
+    """Return the queue placed in the order of `plan_s` int64[Q]; its `start_s` gives the start of additional jobs."""
     one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
     whole = with_hypothetical_job(snapshot, hypothetical_job(snapshot.now_s, 1, one_core))
     queue = Snapshot(
@@ -52,18 +52,18 @@ def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> WillRunEstimator:
 
 @dataclass(frozen=True, slots=True)
 class BackfillWindow:
-    """The largest request that could start right now."""
+    """The largest request of one kind and walltime that could start right now."""
 
     whole: bool
-    """Whether `units` are whole nodes; otherwise they are units of one core each on any node."""
+    """Whether `units` are whole nodes; otherwise, they are units of one core each, on any nodes."""
     units: int
     walltime_s: int
 
 
 def backfill_windows(snapshot: Snapshot, queue: WillRunEstimator, node_set: int = 0) -> list[BackfillWindow]:
-    """Return the most that could start right now on the nodes of `node_set`, by walltime in `WINDOWS_S`, longest last.
+    """Return the largest requests that could start right now on `node_set`, by walltime in `WINDOWS_S`, longest last.
 
-    A window is omitted if a longer one is as large. Whole nodes come first. `queue` is `planned_queue` of the snapshot.
+    Omit a window if a longer one is as large. Whole nodes come first. `queue` is the `planned_queue` of the snapshot.
     """
     one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
     whole = Request(1, one_core, True, True, node_set)
@@ -89,7 +89,7 @@ def _windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request) -> l
 
 
 def _most(most: int, queue: WillRunEstimator, job: Job) -> int:
-    """Return the largest number of units, up to `most`, with which a job like `job` would start now; 0 if none."""
+    """Return the largest number of units, at most `most`, with which a job like `job` would start now; 0 if none."""
 
     def starts(units: int) -> bool:
         return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s
@@ -104,7 +104,7 @@ def _most(most: int, queue: WillRunEstimator, job: Job) -> int:
 
 
 def smaller_requests(job: Job) -> Iterable[tuple[str, Job]]:
-    """Yield smaller requests for the owner of `job`, with a description: half the time, one unit fewer."""
+    """Yield smaller requests that the owner of `job` could make, with descriptions: half the time, one unit fewer."""
     if job.walltime_s >= 120:
         yield "half the time", replace(job, walltime_s=job.walltime_s // 2)
     if job.request.units > 1:

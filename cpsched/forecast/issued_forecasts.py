@@ -1,4 +1,4 @@
-"""When each job gets a forecast, and its outcome: one rule for the bridge and for a replay.
+"""Record when each job gets a forecast: one rule for the bridge and for replays.
 
 A job gets a forecast when it is first planned. Once per hour, all pending jobs get a new one.
 """
@@ -13,26 +13,26 @@ from cpsched.forecast.calibration import StartTimeInterval
 ISSUE_INTERVAL_S = 3600
 """Seconds between two forecasts of all pending jobs."""
 _MOST_TOLD = 200_000
-"""Maximum number of stored jobs: some are cancelled, and limits can keep some waiting for ever."""
+"""Maximum number of stored jobs, because some are cancelled, and limits can keep others waiting forever."""
 
 
 @dataclass(slots=True)
 class IssuedStartForecasts:
-    """The forecasts of jobs until they start, by a number that the caller chooses."""
+    """The forecasts of jobs that have not started; the caller chooses the number that identifies a job."""
 
     most: int = _MOST_TOLD
     told: dict[int, list[StartTimeInterval]] = field(default_factory=dict)
-    """By job, its intervals, oldest first."""
+    """Intervals of each job, oldest first."""
     look_s: int | None = None
-    """When all jobs get new forecasts; None: at once."""
+    """Time (s) at which all jobs get new forecasts; None means immediately."""
 
     def due_jobs(self, now_s: int, waiting: Iterable[int]) -> list[int]:
-        """Return the jobs of `waiting` that get a forecast now, in the same order."""
+        """Return the jobs of `waiting` that are due for a forecast now, in the same order."""
         refresh_all = self.look_s is None or now_s >= self.look_s
         return [job for job in waiting if refresh_all or job not in self.told]
 
     def issue(self, now_s: int, intervals: Mapping[int, StartTimeInterval]) -> None:
-        """Store the forecasts of the jobs from `due_jobs`."""
+        """Store the forecasts of the jobs returned by `due_jobs`."""
         if intervals and (self.look_s is None or now_s >= self.look_s):
             self.look_s = now_s + ISSUE_INTERVAL_S
         for job, interval in intervals.items():

@@ -1,4 +1,4 @@
-"""The plan simulated with sampled run times: when would each job start?"""
+"""Simulate the plan with sampled run times to find when each job would start."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from cpsched.planning import planned_starts
 from cpsched.run_time_model import RunTimeModel
 
 SAMPLES = 15
-"""Number of samples that suffices for the median start."""
+"""Number of samples that suffices for a median start."""
 _LIKE = 9
-"""Number of jobs with a similar planned start that represent a hypothetical one."""
+"""Number of jobs with similar planned starts that represent a hypothetical job."""
 _FLOOR_S = 60
-"""Added to all waits before they are compared."""
+"""Seconds added to all waits before they are compared."""
 
 
 def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
-    """Return starts in seconds, int64[draws, Q], of the queued jobs: one row per sample of all run times.
+    """Return sampled starts (s) of the queued jobs, int64[draws, Q]: one row per sample of all run times.
 
-    Jobs are taken in the order of `plan_s` (int64[Q]), each as early as it delays no job before it, with the sampled
+    Jobs are placed in the order of `plan_s` (int64[Q]), each as early as it delays no job before it, with the sampled
     run time. Later submissions are not included. The same seed gives the same starts.
     """
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
@@ -40,8 +40,8 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
 def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
     """Return sampled starts, int64[draws, 1], of a job planned for `planned_s`, from jobs with similar planned starts.
 
-    `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the sampled ones. The ratio of
-    sampled to planned wait is that of those jobs. Empty if no job of the queue has both.
+    `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the sampled ones. The job gets the
+    ratio of sampled to planned wait of these jobs. The result is empty if no queued job has both.
     """
     known = np.flatnonzero((plan_s != NEVER) & (drawn_s != NEVER).all(axis=0))
     if not len(known):
@@ -53,9 +53,9 @@ def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, draw
 
 
 def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:
-    """Return a table of the jobs of `slots` alone, in that order, which shares the places of `table`.
+    """Return a table of only the jobs in `slots`, in that order, which shares the placement pool of `table`.
 
-    `more` holds jobs that do not run; they are appended.
+    `more` contains jobs that are not running; they are appended.
     """
     columns = {name: np.array(getattr(table, name)[slots]) for name in COLUMNS}
     jobs = [table.jobs[slot] for slot in slots.tolist()]
