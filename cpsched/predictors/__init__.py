@@ -1,1 +1,1 @@
-"""Run-time predictors: how long a job is expected to run, from the jobs that its user ran before."""
+"""Run-time predictors: the expected run time of a job, from earlier jobs of its user."""

@@ -1,4 +1,4 @@
-"""The base class of predictors, and the checks of their results."""
+"""Base class of predictors, and checks of their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.traceback_origin import plugin_source_location
 
 
 class Predictor(ABC):
-    """Predict how long a job will run, from its request and from jobs that ended.
+    """Predicts how long a job will run, from its request and from ended jobs.
 
     Subclasses must define `predict`. All other methods have defaults.
 
@@ -35,7 +35,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, job: Job) -> int:
-        """Return the expected run time in seconds, at least 1. Called once per job, when it is first seen.
+        """Return the expected run time in seconds, at least 1. Called once per job, when the job is first seen.
 
         A value above the walltime counts as the walltime, because the cluster ends the job then.
         """
@@ -46,11 +46,11 @@ class Predictor(ABC):
             table.estimate_s[slot] = to_whole_seconds(self.predict(table.jobs[slot]))
 
     def learn(self, ended: EndedJob) -> None:
-        """Learn from a job that ended."""
+        """Learn from an ended job."""
 
 
 class EndedJobLearner(Protocol):
-    """The methods that dispatchers and predictors share."""
+    """The interface for learning, common to dispatchers and predictors."""
 
     @property
     def learns(self) -> bool:
@@ -58,7 +58,7 @@ class EndedJobLearner(Protocol):
         ...
 
     def learn(self, ended: EndedJob) -> None:
-        """Take note of a job that ended."""
+        """Learn from an ended job."""
         ...
 
 
@@ -73,10 +73,10 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 def to_whole_seconds(answer: object) -> int:
-    """Return `answer` in whole seconds, rounded down; raise `InvalidValue` unless 1 <= answer < 2^53."""
+    """Return `answer` as whole seconds, rounded down; raise `InvalidValue` unless 1 <= answer < 2^53."""
     if isinstance(answer, _NUMBERS) and 1 <= answer < MOST_S:
         return int(answer)
-    raise InvalidValue("estimate_s", answer, "must be a number of seconds, from 1 to below 2^53")
+    raise InvalidValue("estimate_s", answer, "must be a number of seconds, at least 1 and below 2^53")
 
 
 def predict_run_time_s(predictor: Predictor, job: Job) -> int:
@@ -96,7 +96,7 @@ def is_trainable(part: str, of: EndedJobLearner) -> bool:
 
 
 def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
-    """Pass an ended job to `learn` of a dispatcher or predictor; raise `PolicyError` if it raises."""
+    """Pass an ended job to `learn` of a dispatcher or predictor; raise `PolicyError` if it fails."""
     try:
         of.learn(ended)
     except RAISED as error:
@@ -104,9 +104,9 @@ def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
-    """Let `predictor` write the estimates of `slots`, capped by the walltime.
+    """Let `predictor` write the estimates of `slots`, capped at the walltime.
 
-    If it fails, the estimates of `slots` become the walltimes; then raise `PolicyError`.
+    If it fails, write the walltimes instead and raise `PolicyError`.
     """
     try:
         predictor.fill(table, slots)

@@ -12,9 +12,9 @@ from cpsched.registration import Registration
 
 
 class LastTwoPredictor(Predictor):
-    """Predict the mean run time of the user's last two ended jobs, capped by the walltime.
+    """Predict the mean run time of the user's last two ended jobs, capped at the walltime.
 
-    With one ended job: its run time. Without any, or without a user name: the walltime.
+    If only one job has ended, predict its run time. If none has, or without a user name, predict the walltime.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class LastTwoPredictor(Predictor):
 LISTED = (
     Registration(
         "last-two",
-        "Mean run time of the user's last two ended jobs, capped by the walltime.",
+        "Mean run time of the user's last two ended jobs, capped at the walltime.",
         "-L2: Tsafrir et al. 2007; pcp20 section 4",
         LastTwoPredictor,
     ),

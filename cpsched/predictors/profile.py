@@ -15,12 +15,12 @@ _DIGITS = "0123456789"
 
 
 class ProfilePredictor(Predictor):
-    """Predict the run time of the user's last ended job that matches the first of six rules, capped by the walltime.
+    """Predict the run time of the user's last ended job that matches by the first of six rules, capped at the walltime.
 
     1. name, queue, walltime, request;  2. the same with the name's prefix (the name without trailing digits);
     3. name, queue, walltime;           4. prefix, queue, walltime;           5. name;           6. prefix.
 
-    `remember` bounds the profiles per user and rule; the least recently updated is dropped first.
+    `remember` limits the profiles per user and rule; the least recently updated one is dropped first.
     Without a match or a user name, the prediction is the walltime.
     """
 
@@ -56,7 +56,7 @@ class ProfilePredictor(Predictor):
 
 
 def _profiles(job: Job) -> Iterator[Hashable]:
-    """Yield the key of each rule, strictest first."""
+    """Yield the job's key for each rule, strictest first."""
     name, prefix = job.name, job.name.rstrip(_DIGITS)
     yield name, job.queue, job.walltime_s, job.request
     yield prefix, job.queue, job.walltime_s, job.request

@@ -16,12 +16,12 @@ from cpsched.run_time_model import PRIOR_WEIGHT, REFRESH_INTERVAL_JOBS, RunTimeM
 class QuantilePredictor(Predictor):
     """Predict the `quantile` (0 to 1) of run time / walltime over the user's last `remember` jobs, times the walltime.
 
-    Recent jobs, and jobs of the same walltime, units and name, have larger weights. The site's own quantile is mixed
-    in as a prior. It is the only input for unknown users.
+    Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's own quantile is mixed
+    in as a prior. For unknown users, it is the only input.
     """
 
     def __init__(self, quantile: float = 0.8, remember: int = 40) -> None:
-        require(0 < quantile <= 1, "quantile", quantile, "must be above 0, at most 1")
+        require(0 < quantile <= 1, "quantile", quantile, "must be above 0 and at most 1")
         require(remember > 0, "remember", remember, "must be positive")
         self.quantile, self.remember = quantile, remember
         self._run_times, self._site_share = RunTimeModel(remember), 1.0
@@ -40,7 +40,7 @@ class QuantilePredictor(Predictor):
 
 
 def weighted_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> float:
-    """Return the smallest value whose cumulated weight reaches `quantile` of the total; pairs are (value, weight)."""
+    """Return the smallest value whose cumulative weight reaches `quantile` of the total; pairs are (value, weight)."""
     pairs = sorted(weighed)
     wanted, held = quantile * sum(weight for _, weight in pairs), 0.0
     for value, weight in pairs:

@@ -20,7 +20,7 @@ DISPATCHERS = {
     "RaisingDispatcher": "ZeroDivisionError",
     "ExitingDispatcher": "SystemExit: 0",
     "TextDispatcher": "must return a Decision, not a str",
-    "WildDispatcher": "second 0: job 1: a node that does not exist",
+    "WildDispatcher": "second 0: job 1: is placed on a node that does not exist",
     "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): it started none although no job was running",
     "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",
     "NanOrder": "must not return nan",
@@ -31,7 +31,7 @@ DISPATCHERS = {
 PREDICTORS = {
     "RaisingPredictor": "KeyError: '7'",
     "ExitingPredictor": "SystemExit: good bye",
-    "NegativePredictor": "estimate_s=-5: must be a number of seconds, from 1 to below 2^53",
+    "NegativePredictor": "estimate_s=-5: must be a number of seconds, at least 1 and below 2^53",
     "TextPredictor": "estimate_s=an hour: must be a number of seconds",
     "NanPredictor": "estimate_s=nan: must be a number of seconds",
     "HugePredictor": f"estimate_s={10**30}: must be a number of seconds",
