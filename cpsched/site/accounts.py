@@ -1,6 +1,6 @@
 """Users, accounts and qualities of service (QOS) of a site, and their limits.
 
-Terms are Slurm's. An *association* is a user in an account, optionally for one partition only, or an account. A
+The terms are Slurm's. An *association* is an account, or a user in an account, optionally for one partition only. A
 *trackable resource* (TRES) has a name such as `cpu`, `mem`, `node`, `billing` or `gres/gpu`. Times are in minutes, as
 in Slurm's limits.
 """
@@ -15,7 +15,7 @@ from types import MappingProxyType
 from cpsched.errors import require
 
 Tres = Mapping[str, int]
-"""Amounts by the name of a trackable resource; memory in MiB."""
+"""Amounts by name of trackable resource; memory in MiB."""
 NOTHING: Tres = MappingProxyType({})
 
 
@@ -24,7 +24,7 @@ class AccountingLimits:
     """Limits of one association or QOS; None, or a missing resource, means no limit.
 
     `group_*` (Slurm: Grp) apply to all jobs together. `*_a_user` and `*_an_account` (PU, PA) apply to the jobs of each
-    user and each account under a QOS. The others apply to each job. `jobs` is an association's MaxJobs.
+    user or each account under a QOS. The others apply to each job, except `jobs`, which is an association's MaxJobs.
     """
 
     group_jobs: int | None = None
@@ -53,7 +53,7 @@ class AccountingLimits:
                 require(amount >= 0, f"limits.{name}", amount, "must not be negative")
 
     def __iter__(self) -> Iterator[tuple[str, int | Tres]]:
-        """Yield (name, value) of the limits that are set."""
+        """Yield (name, value) for each limit that is set."""
         for each in fields(self):
             value = getattr(self, each.name)
             if value is not None and value != {}:
@@ -67,10 +67,10 @@ NO_LIMITS = AccountingLimits()
 class Qos:
     """One quality of service.
 
-    - `usage_factor`: factor of the usage of its jobs; with `factor_on_limits` also in limits of minutes
+    - `usage_factor`: multiplies the usage of its jobs; with `factor_on_limits`, also their time in limits of minutes
       (`UsageFactorSafe`).
-    - `limit_factor`: factor of association limits for its jobs (`LimitFactor`).
-    - `over_partition`: its limits take precedence over those of a partition's QOS (`OverPartQOS`).
+    - `limit_factor`: multiplies association limits for its jobs (`LimitFactor`).
+    - `over_partition`: its limits take precedence over those of the partition's QOS (`OverPartQOS`).
     """
 
     name: str
@@ -84,11 +84,12 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """An account (no `user`), or a user in one; `parent` is an index of `AssociationTree.associations`, -1 for the
-    root.
+    """An account (no `user`), or a user in an account.
 
-    `shares` None is the parent's share. Account limits per job or per user, which Slurm inherits, are stored with the
-    users.
+    `parent` is an index of `AssociationTree.associations`, -1 for the root.
+
+    `shares=None` means the parent's share. Account limits per job or per user, which Slurm inherits, are stored with
+    the users.
     """
 
     account: str
@@ -102,7 +103,7 @@ class Association:
 
     @property
     def label(self) -> str:
-        """The owner, as text."""
+        """A description of the association."""
         if not self.user:
             return f"account {self.account}"
         return f"user {self.user} in account {self.account}" + (self.partition and f" on {self.partition}")
@@ -115,7 +116,7 @@ class AssociationTree:
     associations: tuple[Association, ...] = (Association("root", parent=-1),)
 
     def __post_init__(self) -> None:
-        require(bool(self.associations), "associations", (), "must hold a root")
+        require(bool(self.associations), "associations", (), "must contain a root")
         for at, row in enumerate(self.associations):
             rule = "must come before its children" if at else "must begin with a root"
             require(0 <= row.parent < at if at else row.parent == -1, "associations.parent", row.parent, rule)
@@ -126,7 +127,7 @@ class AssociationTree:
 
     @cached_property
     def _defaults(self) -> dict[str, str]:
-        """A user's default account: the first one."""
+        """Default account of each user: the first one."""
         found: dict[str, str] = {}
         for row in self.associations:
             if row.user:
@@ -135,7 +136,7 @@ class AssociationTree:
 
     @cached_property
     def parent_by_account(self) -> dict[str, str]:
-        """Account -> its parent account; empty for the root."""
+        """Parent account of each account; empty for the root."""
         rows = self.associations
         return {row.account: rows[row.parent].account if row.parent >= 0 else "" for row in rows if not row.user}
 
@@ -149,7 +150,7 @@ class AssociationTree:
         return self._defaults.get(user, "")
 
     def find(self, account: str, user: str, partition: str = "") -> int | None:
-        """Return the association of a job: for its partition, or else the user's in that account; None if missing."""
+        """Return the association of a job: for its partition, else the user's in the account; None if missing."""
         known = self._of_users.get((account, user, partition))
         return self._of_users.get((account, user, "")) if known is None else known
 
@@ -165,9 +166,9 @@ class AssociationTree:
 class SiteLimitPolicy:
     """Accounts, QOS, and which limits are enforced.
 
-    - `partition_qos`: by partition, the QOS whose limits apply to its jobs.
+    - `partition_qos`: the QOS whose limits apply to a partition's jobs, by partition.
     - `limits_hold`: whether limits are enforced (`AccountingStorageEnforce=limits`).
-    - `safe`: a job starts only if the remaining minutes suffice to its end (`safe`).
+    - `safe`: a job starts only if the remaining minutes suffice until its end (`safe`).
     """
 
     accounts: AssociationTree = field(default_factory=AssociationTree)

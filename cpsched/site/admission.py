@@ -2,11 +2,11 @@
 
 Dispatchers see neither limits nor the power cap, which is treated as one more limit. They get a queue of which *any*
 subset respects the limits. In the site's order, a job is admitted if it and all jobs admitted before it could run
-beside the running jobs. So no plan depends on a job that limits keep waiting, and no job waits behind such a job.
+together with the running jobs. So no plan depends on a job that must wait for limits, and no job waits behind one.
 
-This has a cost: if a user's first jobs do not fit the free nodes, later ones that fit are not admitted. So if the
-first decision leaves room under a limit, jobs that fit this room and the free nodes are added, and the dispatcher
-decides again. The second decision is used if it respects all limits, otherwise the first.
+The disadvantage: if a user's first jobs do not fit on the free nodes, later jobs that fit are not admitted. Therefore,
+if the first decision leaves room under a limit, jobs that fit this room and the free nodes are added, and the
+dispatcher decides again. The second decision is used if it respects all limits, otherwise the first.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from cpsched.wait_reasons import free_after_starts
 
 Decide = Callable[[Snapshot], Decision]
 POWER = "PowerCap"
-"""Reason of a job that would exceed the power cap."""
+"""Reason for a job that would exceed the power cap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueLimitStatus:
     """The limits of the pending jobs, and their present usage.
 
-    - `standings`: by job id; a job without entry is under no limit.
-    - `used`: by counter, the usage of running jobs.
+    - `standings`: limits by job id; a job without an entry has no limits.
+    - `used`: usage by running jobs, by counter.
     """
 
     standings: Mapping[int, JobLimitChecks] = field(default_factory=dict)
     used: Sequence[int] = ()
 
     def count_as_running(self, coming: Sequence[int]) -> QueueLimitStatus:
-        """Return a copy with these pending jobs counted as running."""
+        """Return a copy in which these pending jobs count as running."""
         used = list(self.used)
         for job_id in coming:
             if job_id in self.standings:
@@ -47,13 +47,13 @@ class QueueLimitStatus:
 
 
 def count_as_running(standing: JobLimitChecks, used: list[int]) -> None:
-    """Count a job as running."""
+    """Add a job's usage to the counters `used`."""
     for counter, amount in standing.takes:
         used[counter] += amount
 
 
 def first_exceeded_limit(standing: JobLimitChecks, used: Sequence[int]) -> LimitCheck | None:
-    """Return the first limit that one more such job would exceed."""
+    """Return the first limit that one more job with these limits would exceed; None if there is none."""
     for check in standing.checks:
         if used[check.counter] + check.amount > check.limit:
             return check
@@ -62,7 +62,7 @@ def first_exceeded_limit(standing: JobLimitChecks, used: Sequence[int]) -> Limit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmissionResult:
-    """The admitted positions of a queue, in its order, and why the others are refused, by position."""
+    """The admitted positions of a queue, in its order, and the reasons for refusing the others, by position."""
 
     positions: IntArray
     refused: Mapping[int, str]
@@ -71,15 +71,17 @@ class AdmissionResult:
 def admit(
     standings: Sequence[JobLimitChecks | None], used: Sequence[int], order: Sequence[int], whole: bool = True
 ) -> AdmissionResult:
-    """Admit jobs in `order` (positions), each beside those admitted before it; no subset of them exceeds a limit.
+    """Admit jobs in `order` (positions), so that they can run together with those admitted before them.
 
-    With `whole`, every refusal gets a text. Otherwise only the positions are computed.
+    No subset of the admitted jobs exceeds a limit.
+
+    If `whole` is true, every refusal has a reason. Otherwise, only the positions are computed.
     """
     now = list(used)
     admitted: list[int] = []
     refused: dict[int, str] = {}
     full: dict[int, str] = {}
-    """By identity of a standing: its refusal also applies to later jobs of the same kind, because sums only grow."""
+    """Refusals by identity of the limits; they also apply to later jobs with these limits, because sums only grow."""
     for position in order:
         standing = standings[position]
         if standing is None:
@@ -103,21 +105,21 @@ def admit(
 class LimitCompliantDecision:
     """A decision within the limits.
 
-    - `snapshot`: the input of the decision; its queue holds admitted jobs only. Deciding on it again gives the same.
-    - `limited`: by job id, the limit that keeps a job out of the queue, with owner and usage.
+    - `snapshot`: the input of the decision, with only admitted jobs in its queue. Deciding again gives the same result.
+    - `limited`: the limit that keeps a job out of the queue, with owner and usage, by job id.
     """
 
     snapshot: Snapshot
     decision: Decision
     limited: Mapping[int, str]
     answer: int = 0
-    """Index of the decision: 1 if the dispatcher decided a second time."""
+    """Index of the decision that is used: 1 if the dispatcher decided a second time, else 0."""
 
 
 def decide_within(snapshot: Snapshot, limits: QueueLimitStatus | None, decide: Decide) -> LimitCompliantDecision:
-    """Return a decision of `decide` (a policy's) that starts no more than the limits allow, in the site's order.
+    """Return a decision of `decide` (of a policy) whose starts respect the limits, in the site's order.
 
-    The power cap counts as a limit. `limits` None means that the site sets none.
+    The power cap counts as a limit. `limits=None` means that the site sets no limits.
     """
     if limits is None and snapshot.cluster.power is None:
         return LimitCompliantDecision(snapshot, decide(snapshot), {})
@@ -143,7 +145,7 @@ def decide_within(snapshot: Snapshot, limits: QueueLimitStatus | None, decide: D
 
 
 def with_power_limit(snapshot: Snapshot, limits: QueueLimitStatus) -> QueueLimitStatus:
-    """Return the limits with the power cap added as a limit on the draw of running jobs."""
+    """Return the limits, with the power cap added as a limit on the power draw of running jobs."""
     power, table = snapshot.cluster.power, snapshot.table
     if power is None:
         return limits
@@ -162,21 +164,21 @@ def with_power_limit(snapshot: Snapshot, limits: QueueLimitStatus) -> QueueLimit
 
 
 def job_limits_of(snapshot: Snapshot, limits: QueueLimitStatus) -> list[JobLimitChecks | None]:
-    """Return the standings of the queue; None for jobs without limits."""
+    """Return the limits of each queued job; None for jobs without limits."""
     jobs, known = snapshot.table.jobs, limits.standings
     found = (known.get(jobs[slot].id) for slot in snapshot.queue.tolist())
     return [standing if standing and (standing.takes or standing.barred) else None for standing in found]
 
 
 def priority_order(snapshot: Snapshot) -> list[int]:
-    """Return the positions of the queue by tier, then priority, then arrival, like Slurm."""
+    """Return the positions of the queue, sorted by tier, then priority, then arrival, like Slurm."""
     table, queue = snapshot.table, snapshot.queue
     order: list[int] = np.lexsort((-table.priority[queue], -table.tier[queue])).tolist()
     return order
 
 
 def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
-    """Return the same instant with only these jobs of its queue (ascending positions)."""
+    """Return the same instant with only the queued jobs at `positions` (ascending)."""
     if len(positions) == len(snapshot.queue):
         return snapshot
     return Snapshot(
@@ -191,7 +193,7 @@ def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
 
 
 def respects_limits(snapshot: Snapshot, starts: Starts, limits: QueueLimitStatus) -> bool:
-    """Return whether these starts, one after the other, stay within the limits."""
+    """Return whether all of `starts`, one after the other, respect the limits."""
     used = list(limits.used)
     for slot in starts.slots.tolist():
         standing = limits.standings.get(snapshot.table.jobs[slot].id)
@@ -212,7 +214,7 @@ def _extras(
     order: Sequence[int],
     first: AdmissionResult,
 ) -> list[int]:
-    """Return refused positions with room under their limits and on the nodes after these starts."""
+    """Return refused positions that fit under their limits and on the free nodes after the decision's starts."""
     if len(decision.starts) == len(narrow.queue):
         return []
     now, started = list(used), set(decision.starts.slots.tolist())

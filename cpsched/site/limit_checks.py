@@ -1,11 +1,11 @@
-"""Which limits a job counts against, in Slurm's order of precedence and with Slurm's reason names.
+"""The limits that apply to a job, in Slurm's order of precedence and with Slurm's reason names.
 
 The order (`acct_policy.c`) is the QOS of the partition, the QOS of the job, the user's association, then the accounts
-up to the root. The first of them that sets a limit disables the same limit in all later ones. Among associations, all
-group limits up to the root are checked.
+up to the root. The first in this order that sets a limit overrides the same limit in all later ones. Among
+associations, all group limits up to the root are checked.
 
-Two kinds of limits remain. Limits on one job (a longest wall time) make a job *barred*. The others bound a sum over
-the running jobs: each sum is a *counter*, and a job that starts adds to it.
+This leaves two kinds of limits. A job that violates a limit on single jobs, such as a maximum wall time, is *barred*.
+All other limits bound a sum over the running jobs. Each sum is a *counter*, to which a job adds when it starts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JobLimitAttributes(NamedTuple):
 
 
 class LimitCheck(NamedTuple):
-    """A sum may not exceed `limit` once a job has added `amount` to counter `counter`."""
+    """The rule that counter `counter` may not exceed `limit` once a job has added `amount` to it."""
 
     counter: int
     amount: int
@@ -48,7 +48,7 @@ class LimitCheck(NamedTuple):
     def describe(self, used: int) -> str:
         """Return the limit as text: name, owner, usage."""
         return f"{self.reason}: {used:,} of {self.limit:,} {self.what} of {self.whose} are in use" + (
-            f", the job requests {self.amount:,}" if self.amount != 1 else ""
+            f", and the job requests {self.amount:,}" if self.amount != 1 else ""
         )
 
 
@@ -58,7 +58,7 @@ class JobLimitChecks:
 
     - `takes`: (counter, amount) of every sum that the job adds to while it runs.
     - `checks`: the limits on such sums that apply to it, in Slurm's order.
-    - `barred`: why it can never start under the present limits; None if it can.
+    - `barred`: why the job can never start under the present limits; None if it can.
     """
 
     takes: tuple[tuple[int, int], ...] = ()
@@ -67,12 +67,12 @@ class JobLimitChecks:
 
 
 NO_JOB_LIMITS = JobLimitChecks()
-"""Of a job without limits."""
+"""The limits of a job that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUsageMinutes:
-    """Decaying usage in minutes, by QOS name or association index; missing entries are 0."""
+    """Decaying usage in minutes, by QOS name or association index; missing entries mean 0."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
     association_minutes: Mapping[int, Tres] = field(default_factory=dict)
@@ -85,7 +85,7 @@ NO_USAGE = LimitUsageMinutes()
 
 @dataclass(slots=True)
 class JobLimitTable:
-    """The limits of a site per job; jobs of one user with equal requests share a standing.
+    """The limits of each job of a site; jobs of one user with equal requests share a `JobLimitChecks`.
 
     Build a new table when limits or usage change.
     """
@@ -109,11 +109,11 @@ class JobLimitTable:
 
     @property
     def counter_count(self) -> int:
-        """Number of counters so far."""
+        """Number of counters in use."""
         return len(self._counters)
 
     def limits_of(self, job: JobLimitAttributes) -> JobLimitChecks:
-        """Return the limits of this job. Counter numbers are stable within one table."""
+        """Return the limits of a job. Counter numbers are stable within one table."""
         if not self.site.limits_hold:
             return NO_JOB_LIMITS
         known = self._standings.get(job)
@@ -122,11 +122,11 @@ class JobLimitTable:
         return known
 
     def counter_index(self, key: object) -> int:
-        """Return the counter of `key`."""
+        """Return the counter number of `key`."""
         return self._counters.setdefault(key, len(self._counters))
 
     def usage(self, running: Iterable[JobLimitChecks]) -> list[int]:
-        """Return the usage of every counter by running jobs; call it after `limits_of` for all jobs."""
+        """Return the usage of every counter by running jobs. Call it after `limits_of` was called for all jobs."""
         used = [0] * self.counter_count
         for standing in running:
             for counter, amount in standing.takes:
@@ -135,7 +135,7 @@ class JobLimitTable:
 
 
 class _Walk:
-    """The limits of one job along its QOS and association tree."""
+    """Collects the limits of one job along its QOS and the association tree."""
 
     def __init__(self, book: JobLimitTable, job: JobLimitAttributes) -> None:
         self.book, self.job, self.site = book, job, book.site
@@ -144,7 +144,7 @@ class _Walk:
         self.checks: list[LimitCheck] = []
         self.barred: str | None = None
         self.settled: set[object] = set()
-        """Limits that an earlier QOS has set."""
+        """Limits set by an earlier QOS."""
         qos = self.site.qos.get(job.qos)
         self.free_use = qos is not None and qos.usage_factor == 0
         self.limit_min = job.limit_min
@@ -161,7 +161,7 @@ class _Walk:
             self.of_association(index, self.site.accounts.associations[index], place == 0, factor)
         return JobLimitChecks(tuple(self.takes.items()), tuple(self.checks), self.barred)
 
-    # ------------------------------------------------------------------------------------------ who sets limits
+    # ------------------------------------------------------------------------------------------ owners of limits
 
     def of_qos(self, qos: Qos) -> None:
         limits, name = qos.limits, f"QOS {qos.name}"
@@ -217,14 +217,14 @@ class _Walk:
     # ------------------------------------------------------------------------------------------ kinds of limits
 
     def first(self, what: object, limit: int | None) -> bool:
-        """Return whether this is the first limit of its kind, and mark it as set."""
+        """Return whether this is the first limit of its kind, and record that the kind is set."""
         if limit is None or what in self.settled:
             return False
         self.settled.add(what)
         return True
 
     def holds(self, owner: Owner, scope: Scope, name: str) -> bool:
-        """Return whether a resource limit applies, because no earlier one has set it."""
+        """Return whether a resource limit applies because no earlier owner has set it."""
         if (scope, name) in self.settled:
             return False
         if owner == "QOS":
@@ -232,7 +232,7 @@ class _Walk:
         return True
 
     def add(self, key: object, amount: int) -> int:
-        """Return the counter of `key`, to which the job adds `amount`."""
+        """Add `amount` to the counter of `key` and return the counter number."""
         counter = self.book.counter_index(key)
         self.takes[counter] = amount
         return counter
@@ -246,7 +246,7 @@ class _Walk:
         self.barred = self.barred or why
 
     def sums(self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str) -> None:
-        """Add limits on what jobs hold at once."""
+        """Add limits on the resources that running jobs occupy together."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0)
             if amount:
@@ -255,7 +255,7 @@ class _Walk:
                 self.bound((*key, name), amount, limit, reason_of(owner, scope, name), whose, name)
 
     def run_minutes(self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str) -> None:
-        """Add limits on the remaining usage of running jobs, each to the end of its time limit."""
+        """Add limits on the remaining usage of running jobs, each until the end of its time limit."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if amount:
@@ -266,10 +266,12 @@ class _Walk:
             if not self.free_use:
                 self.bound((*key, "run", name), amount, limit, rule, whose, f"{name} minutes of running jobs")
             elif amount > limit:
-                self.bar(f"{rule}: {amount:,} {name} minutes exceed the {limit:,} of {escape_controls(whose)}")
+                self.bar(
+                    f"{rule}: {amount:,} {name} minutes exceed the limit of {limit:,} for {escape_controls(whose)}"
+                )
 
     def minutes(self, owner: Owner, key: tuple[object, ...], limits: Tres, spent: Tres, whose: str) -> None:
-        """Add limits on decaying usage; with `safe`, running jobs count to the end of their time limits."""
+        """Add limits on decaying usage; with `safe`, running jobs count until the end of their time limits."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if self.site.safe and amount:
@@ -280,7 +282,7 @@ class _Walk:
             if used >= limit:
                 self.bar(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are used")
             elif self.site.safe:
-                what = f"{name} minutes (beside {used:,} that are spent)"
+                what = f"{name} minutes (in addition to {used:,} already used)"
                 self.bound((*key, name), amount, limit - used, rule, whose, what)
 
     def wall_spent(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
@@ -296,7 +298,7 @@ class _Walk:
         assert limit is not None
         if self.limit_min > limit:
             asked = format_count(self.limit_min, "minute is", "minutes are")
-            self.bar(f"{WALL[owner]}: {asked} more than the {limit:,} of {escape_controls(whose)}")
+            self.bar(f"{WALL[owner]}: {asked} more than the limit of {limit:,} for {escape_controls(whose)}")
 
     def each_job(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:
         """Add limits on the request of one job."""
@@ -310,13 +312,13 @@ class _Walk:
             for name, limit in most.items():
                 if self.holds(owner, scope, name) and (amount := asked(self.tres.get(name, 0))) > limit:
                     rule = reason_of(owner, scope, name)
-                    self.bar(f"{rule}: {amount:,} {name} are more than the {limit:,} of {escape_controls(whose)}")
+                    self.bar(f"{rule}: {amount:,} {name} exceed the limit of {limit:,} for {escape_controls(whose)}")
         for name, least in limits.least_tres.items():
             if owner == "QOS" and self.holds(owner, "least", name) and self.tres.get(name, 0) < least:
                 rule, amount = reason_of(owner, "least", name), self.tres.get(name, 0)
-                self.bar(f"{rule}: {amount:,} {name} are less than the {least:,} of {escape_controls(whose)}")
+                self.bar(f"{rule}: {amount:,} {name} are below the minimum of {least:,} for {escape_controls(whose)}")
 
 
 def _scaled(limits: Tres, factor: float | None) -> Tres:
-    """Return an association's limits for the jobs of a QOS with a `LimitFactor`."""
+    """Return an association's limits for jobs of a QOS with a `LimitFactor`."""
     return limits if factor is None or factor <= 0 else {name: int(limit * factor) for name, limit in limits.items()}

@@ -1,4 +1,4 @@
-"""Slurm's reason names for limits, as `squeue` shows them (`job_state_reason.c`)."""
+"""Slurm's reason names for limits, as shown by `squeue` (`job_state_reason.c`)."""
 
 from __future__ import annotations
 

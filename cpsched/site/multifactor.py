@@ -1,7 +1,7 @@
 """Job priorities as Slurm computes them: weighted factors of age, fair share, size and others.
 
-The formulas follow `priority_multifactor.c` (22.05 to 26.05): double precision, terms added in a fixed order, the sum
-truncated to a whole number. Arrays have one entry per job.
+The formulas follow `priority_multifactor.c` (22.05 to 26.05): double precision, terms added in a fixed order, and the
+sum truncated to an integer. Arrays have one entry per job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 LEAST, MOST = 1, 0xFFFFFFFF
 """Bounds of a priority; 0 means that a job is held."""
 FIRST_BASIC = 0xFFFF0000
-"""Priority under `priority/basic` before any job; each job gets a lower one than all before it."""
+"""Initial value of `priority/basic`; each job gets a lower priority than all jobs before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PriorityWeights:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The reference of size factors: active `nodes`, and `cpus` of the whole cluster."""
+    """The reference for size factors: number of active `nodes`, and `cpus` of the whole cluster."""
 
     nodes: int
     cpus: int
@@ -70,12 +70,12 @@ class ClusterSize:
 class PriorityInputs:
     """The jobs to rank, one column per input.
 
-    - `accrue_s`: when age accrual began, s; 0 if it has not.
+    - `accrue_s`: time at which age accrual began, s; 0 if it has not begun.
     - `fair_share`: factor of the job's association, 0 to 1 (`sshare`: FairShare).
     - `nodes`, `cpus`: minimum request; `limit_min`: time limit in minutes.
     - `partition`, `qos`, `association`: priority of each, see `normalized_priority`.
-    - `tres`: sum of weighted resources, see `tres_points`.
-    - `site`, `nice`: added by the site, subtracted by the user.
+    - `tres`: sum of the weighted resources, see `tres_points`.
+    - `site`, `nice`: points added by the site, points subtracted by the user.
     """
 
     accrue_s: IntArray
@@ -93,7 +93,7 @@ class PriorityInputs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedPriorityFactors:
-    """The points that each factor adds to the priority, weight included: the columns of `sprio -l`."""
+    """The points that each factor adds to the priority, weights included: the columns of `sprio -l`."""
 
     age: FloatArray
     association: FloatArray
@@ -107,7 +107,7 @@ class WeightedPriorityFactors:
     """Subtracted from the sum."""
 
     def total(self) -> IntArray:
-        """Return the priorities: from 1 to 2^32 - 1, truncated."""
+        """Return the priorities, truncated and bounded to 1 to 2^32 - 1."""
         plus = (self.age, self.association, self.fair_share, self.job_size, self.partition, self.qos, self.tres)
         total = np.zeros_like(self.age)
         for term in plus:
@@ -118,7 +118,7 @@ class WeightedPriorityFactors:
 def priority_points(
     jobs: PriorityInputs, weights: PriorityWeights, machine: ClusterSize, now_s: int
 ) -> WeightedPriorityFactors:
-    """Return what each factor adds to each job's priority at `now_s`."""
+    """Return the points that each factor adds to each job's priority at `now_s`."""
     return WeightedPriorityFactors(
         age=weights.age * age_factor(now_s, jobs.accrue_s, weights.max_age_s),
         association=weights.association * jobs.association,
@@ -133,7 +133,7 @@ def priority_points(
 
 
 def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
-    """Return age / `max_age_s`, at most 1; 0 if the job accrues no age yet."""
+    """Return age / `max_age_s`, at most 1; 0 if the job does not accrue age yet."""
     age: FloatArray = np.minimum(1.0, np.maximum(0, now_s - accrue_s) / max_age_s)
     return np.where(accrue_s == 0, 0.0, age)
 
@@ -141,9 +141,9 @@ def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
 def size_factor(
     nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: PriorityWeights, machine: ClusterSize
 ) -> FloatArray:
-    """Return the size of jobs, 0 to 1: by nodes and processors, or by processors and time limit.
+    """Return the size factor of each job, 0 to 1: by nodes and processors, or by processors and time limit.
 
-    If its processors are unknown (0), a job's size depends on its nodes only.
+    If the number of processors is unknown (0), the factor depends on the nodes only.
     """
     if machine.nodes <= 0 or machine.cpus <= 0:
         return np.zeros(len(nodes))
@@ -159,14 +159,14 @@ def size_factor(
 
 
 def normalized_priority(value: int, largest: int, raw: bool = False) -> float:
-    """Return a priority divided by the largest of its kind; unchanged if `raw`."""
+    """Return a priority divided by the largest priority of its kind; unchanged if `raw`."""
     if raw:
         return float(value)
     return value / largest if largest > 0 else 0.0
 
 
 def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weights: PriorityWeights) -> float:
-    """Return the points for requested trackable resources; `present` are the totals of the job's partition."""
+    """Return the points for requested trackable resources; `present` holds the totals of the job's partition."""
     total = 0.0
     for name, weight in weights.tres.items():
         amount = requested.get(name, 0)
@@ -178,9 +178,9 @@ def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weight
 
 
 def basic_priorities(nices: Sequence[int]) -> IntArray:
-    """Return the priorities of `priority/basic` for jobs in order of arrival: each below all before it, less its nice.
+    """Return the priorities of `priority/basic` for jobs in arrival order: each below all earlier ones, minus its nice.
 
-    Slurm gives a released job a new number behind all others. This function keeps the order of arrival.
+    Slurm gives a released job a new number, after all other jobs. This function keeps the order of arrival.
     """
     found, lowest = np.empty(len(nices), np.int64), FIRST_BASIC
     for at, nice in enumerate(nices):
@@ -191,7 +191,7 @@ def basic_priorities(nices: Sequence[int]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class PriorityPolicy:
-    """How a site ranks jobs: by factors (`multifactor`) or by arrival (`basic`).
+    """The site's ranking of jobs: by factors (`multifactor`) or by arrival (`basic`).
 
     `always_accrues` selects when age accrual begins, see `age_start_s`.
     """
@@ -199,14 +199,14 @@ class PriorityPolicy:
     kind: str = "multifactor"
     weights: PriorityWeights = field(default_factory=PriorityWeights)
     always_accrues: bool = False
-    """`PriorityFlags=ACCRUE_ALWAYS`: age counts from submission, whatever the job waits for."""
+    """`PriorityFlags=ACCRUE_ALWAYS`: age accrues from submission, whatever the job waits for."""
 
 
 def age_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
-    """Return when a job's age accrual began, as if it had not been held.
+    """Return when the age accrual of a job began, as if the job had not been held.
 
     - `begin_s`: requested begin time (0: none).
-    - `free_since_s`: when its dependencies were satisfied, as observed (0: it had none).
+    - `free_since_s`: when its dependencies were satisfied, as observed (0: none).
     - `always`: age accrues from submission.
     """
     return submit_s if always else max(submit_s, begin_s, free_since_s)

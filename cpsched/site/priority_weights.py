@@ -11,19 +11,19 @@ from cpsched.model import IntArray, Snapshot
 FloatArray = npt.NDArray[np.float64]
 
 BASIC_PRIORITY_SPREAD = 1.0
-"""Standard deviation (of logarithms) for objectives that weigh all jobs equally."""
+"""Standard deviation (of logarithms) for objectives that give all jobs equal weight."""
 
 
 def site_factors(
     tier: IntArray, priority: IntArray, site_weight: float, own: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """Return the factors of an objective's job weights that account for the site's priorities, float64[J].
+    """Return the factors that adapt an objective's job weights to the site's priorities, float64[J].
 
-    Jobs are ranked by tier, then priority. The ranks are spread evenly around 0 with standard deviation 1. A factor is
+    Jobs are ranked by tier, then priority. The ranks are spaced evenly around 0 with standard deviation 1. A factor is
     `exp(site_weight * spread * rank)`. `spread` is the standard deviation of the logarithms of `own`, the objective's
-    own weights. So 0 leaves an objective unchanged, and with 1 the site's priority varies as much as the objective's
-    own weights. Only the order of priorities matters, not their differences. Jobs of equal tier and priority have equal
-    factors.
+    own weights. With `site_weight` 0, the objective is unchanged; with 1, the site's priority varies as much as the
+    objective's own weights. Only the order of priorities matters, not their differences. Jobs of equal tier and
+    priority have equal factors.
 
     >>> site_factors(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
     [1.0, 1.0]
@@ -48,6 +48,6 @@ def site_factors(
 
 
 def site_priority_multipliers(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
-    """Return the factors of a snapshot's queue, see `site_factors`."""
+    """Return the factors of the jobs in a snapshot's queue, see `site_factors`."""
     table, queue = snapshot.table, snapshot.queue
     return site_factors(table.tier[queue], table.priority[queue], site_weight, own)

@@ -108,7 +108,7 @@ def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
         bridge.cycle()
     assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
     (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 1019]
-    assert aside.reason == "PowerCap: 56 of 60 W of the cluster are in use, the job requests 8"
+    assert aside.reason == "PowerCap: 56 of 60 W of the cluster are in use, and the job requests 8"
     cluster.end(1000)
     for _ in range(3):
         cluster.now_s += 1

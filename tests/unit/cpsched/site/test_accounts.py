@@ -44,7 +44,7 @@ def test_an_account_knows_what_it_is_below_and_users_are_no_accounts():
 
 
 def test_accounts_without_a_root_are_refused():
-    with pytest.raises(InvalidValue, match="must hold a root"):
+    with pytest.raises(InvalidValue, match="must contain a root"):
         AssociationTree(())
 
 

@@ -91,7 +91,7 @@ def test_a_cap_of_power_is_one_more_limit(dispatcher):
     )
     ids, found = started(snapshot, limits, dispatcher)
     assert ids == [1, 3]
-    assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are in use, the job requests 16"
+    assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are in use, and the job requests 16"
     assert limits.standings == scene(jobs, AccountingLimits(jobs_a_user=2))[1].standings, (
         "what was handed in stays as it is"
     )

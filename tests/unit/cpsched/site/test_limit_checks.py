@@ -315,18 +315,18 @@ def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, t
         (
             AccountingLimits(wall_min=59),
             asks(),
-            "QOSMaxWallDurationPerJobLimit: 60 minutes are more than the 59 of QOS normal",
+            "QOSMaxWallDurationPerJobLimit: 60 minutes are more than the limit of 59 for QOS normal",
         ),
-        (AccountingLimits(tres={"cpu": 3}), asks(), "QOSMaxCpuPerJobLimit: 4 cpu are more than the 3 of QOS normal"),
+        (AccountingLimits(tres={"cpu": 3}), asks(), "QOSMaxCpuPerJobLimit: 4 cpu exceed the limit of 3 for QOS normal"),
         (
             AccountingLimits(tres_a_node={"cpu": 3}),
             asks(cpu=8, node=2),
-            "QOSMaxCpuPerNode: 4 cpu are more than the 3 of QOS normal",
+            "QOSMaxCpuPerNode: 4 cpu exceed the limit of 3 for QOS normal",
         ),
         (
             AccountingLimits(tres_minutes={"cpu": 239}),
             asks(),
-            "QOSMaxCpuMinutesPerJobLimit: 240 cpu are more than the 239 of QOS normal",
+            "QOSMaxCpuMinutesPerJobLimit: 240 cpu exceed the limit of 239 for QOS normal",
         ),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_job_that_asks_for_none_of_a_resource_is_within_a_limit_of_none(where,
 def test_what_a_job_must_ask_for_at_least(gpus, barred):
     book = JobLimitTable(site(AccountingLimits(least_tres={"gres/gpu": 2})))
     words = book.limits_of(asks(gres_gpu=gpus)).barred
-    told = f"QOSMinGRES: {gpus} gres/gpu are less than the 2 of QOS normal"
+    told = f"QOSMinGRES: {gpus} gres/gpu are below the minimum of 2 for QOS normal"
     assert words == (told if barred else None)
     assert verdict(site(user=AccountingLimits(least_tres={"gres/gpu": 2})), asks()) is None, (
         "an association sets no such limit"
@@ -395,7 +395,7 @@ def test_words_say_what_a_job_asks_for_where_that_is_not_one():
     book = JobLimitTable(site(AccountingLimits(group_tres={"cpu": 1500})))
     (check,) = book.limits_of(asks(cpu=1200)).checks
     assert check.describe(1000) == (
-        "QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are in use, the job requests 1,200"
+        "QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are in use, and the job requests 1,200"
     )
 
 

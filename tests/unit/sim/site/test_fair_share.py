@@ -130,7 +130,7 @@ def test_a_change_that_is_told_late_counts_as_if_told_in_time():
 
 @pytest.mark.parametrize(
     ("parents", "rule"),
-    [((), "must hold a root"), ((0,), "must begin with a root"), ((-1, 1), "must come before its children"),
+    [((), "must contain a root"), ((0,), "must begin with a root"), ((-1, 1), "must come before its children"),
      ((-1, -1), "must come before its children")],
 )  # fmt: skip
 def test_associations_that_are_no_tree_are_refused(parents, rule):

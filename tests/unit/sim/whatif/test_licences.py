@@ -419,7 +419,7 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
     assert dict(found.limited) == {
-        2: "Licenses: 2 of 2 matlab of the cluster are in use, the job requests 2",
+        2: "Licenses: 2 of 2 matlab of the cluster are in use, and the job requests 2",
         4: "Licenses: 2 of 2 matlab of the cluster are in use",
     }
     none = np.array([], np.int64)
