@@ -1,1 +1,1 @@
-"""Dispatchers: which queued jobs start now, and on which nodes."""
+"""Dispatchers: they decide which queued jobs start now, and on which nodes."""

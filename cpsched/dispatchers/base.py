@@ -1,4 +1,4 @@
-"""The base class of dispatchers."""
+"""Base class of dispatchers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cpsched.predictors.base import set_learns_default
 
 
 class Dispatcher(ABC):
-    """Decide which queued jobs start now, and on which nodes. Equal sequences of snapshots give equal decisions.
+    """Decides which queued jobs start now, and on which nodes. Equal sequences of snapshots give equal decisions.
 
-    Subclasses must define `decide`. All other methods have defaults. Smallest area first, with a reservation for the
-    first job that must wait:
+    Subclasses must define `decide`. All other methods have defaults. Example: smallest area first, with a reservation
+    for the first job that must wait:
 
     >>> from cpsched.planning import plan
     >>> class SmallestFirst(Dispatcher):
@@ -39,32 +39,32 @@ class Dispatcher(ABC):
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Return a decision that passes `verify`. Every job of the snapshot has an estimate.
 
-        With `need` "starts" the caller needs only the starts; the decision may omit the plan and the waits.
+        If `need` is "starts", the caller needs only the starts; the decision may omit the plan and the waits.
         """
 
     def learn(self, ended: EndedJob) -> None:
-        """Learn from a job that ended."""
+        """Learn from an ended job."""
 
     def took(self, seconds: float) -> None:
-        """Record how long the last decision took, if the caller measures it; the core reads no clock.
+        """Receive the time that the last decision took, if the caller measures it; the core reads no clock.
 
         State that depends on it must be part of `memory`.
         """
 
     def memory(self) -> Any:
-        """Return the state that the next decision depends on, besides its snapshot, as JSON; None if there is none.
+        """Return the state, besides the snapshot, that the next decision depends on, as JSON; None if there is none.
 
-        State is what the dispatcher keeps between rounds: results of `learn`, an order, a random generator. The bridge
-        records it before each `decide`, so that the decision can be replayed. So this method must be cheap. Small
-        changes between rounds need little space in the journal. JSON means None, booleans, finite numbers, texts,
-        lists, and mappings from texts.
+        State is what the dispatcher keeps between rounds, such as results of `learn`, an order, or a random generator.
+        The bridge records it before each `decide`, so that the decision can be replayed. Therefore, this method must be
+        cheap. Small changes between rounds need little space in the journal. JSON means None, booleans, finite numbers,
+        strings, lists, and mappings with string keys.
         """
         return None
 
     def recall(self, memory: Any) -> None:
-        """Replace the state by an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
+        """Replace the state with an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
 
-        It is called on a new dispatcher with the same settings, before its first `decide`. Example that keeps an order:
+        It is called on a new dispatcher with the same settings, before the first `decide`. Example that keeps an order:
 
         >>> class Sticky(Dispatcher):
         ...     order: list[int] = []

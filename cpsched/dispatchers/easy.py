@@ -13,9 +13,9 @@ class EasyDispatcher(ListSchedulerDispatcher):
     """EASY backfilling: the first job that cannot start reserves its earliest start, and no other job may delay it.
 
     `order` is the order of the queue (`priority`: the site's own). `backfill` is the order of the candidates for
-    backfilling: `fcfs` (the same order) or `shortest` estimate first. The reserved start is the *shadow time* of the
-    literature. `shadow` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, `first_slot` in
-    `cpsched/kernels/availability.py` on nodes.
+    backfilling: `fcfs` (the same order) or `shortest` estimate first. The literature calls the reserved start the
+    *shadow time*. `shadow` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, `first_slot` in
+    `cpsched/kernels/availability.py` computes it on nodes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Expected waits of queues, the reference of the priority rules (mod17 section 4, cp19)."""
+"""Expected waits of queues, the reference for the priority rules (mod17 section 4, cp19)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cpsched.model import EndedJob
 class ExpectedQueueWaits:
     """Expected wait in seconds by queue: given values, or the mean wait of the queue's ended jobs.
 
-    For an unknown queue it is the mean over all queues. The minimum is one second, which also applies before any job
-    has ended. The longest waiting job is then the most urgent.
+    For an unknown queue, it is the mean over all queues. It is at least one second, also before any job has ended. In
+    that case, the job that has waited longest is the most urgent.
     """
 
     def __init__(self, given_s: Mapping[str, float] | None = None) -> None:
         """Store `given_s`, seconds by queue; raise `InvalidValue` for a value that is not a positive number."""
-        require(given_s is None or isinstance(given_s, Mapping), "expected waits", given_s, "must be seconds by queue")
+        require(given_s is None or isinstance(given_s, Mapping), "expected waits", given_s, "must be seconds per queue")
         for queue, seconds in (given_s or {}).items():
             number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             require(number and seconds > 0, queue, seconds, "must be a positive number of seconds")
@@ -46,10 +46,10 @@ class ExpectedQueueWaits:
         self._total = (self._total[0] + ended.wait_s, self._total[1] + 1)
 
     def memory(self) -> dict[str, list[int]]:
-        """Return the state as JSON: queue -> [seconds waited, jobs]."""
+        """Return the state as JSON: [seconds waited, number of jobs] by queue."""
         return {queue: list(sums) for queue, sums in self._sums.items()}
 
     def recall(self, memory: Mapping[str, Sequence[int]]) -> None:
-        """Replace the state by an earlier `memory`."""
+        """Replace the state with an earlier `memory`."""
         self._sums = {queue: (waited, jobs) for queue, (waited, jobs) in memory.items()}
         self._total = (sum(waited for waited, _ in self._sums.values()), sum(jobs for _, jobs in self._sums.values()))

@@ -11,12 +11,12 @@ from cpsched.registration import Registration
 
 
 class ListDispatcher(ListSchedulerDispatcher):
-    """List scheduling in `order` (see `cpsched.planning.ORDERS`); `option` sets what happens if a job cannot start.
+    """List scheduling in `order` (see `cpsched.planning.ORDERS`); `option` defines what happens if a job cannot start.
 
     - `strict`: no later job starts.
     - `greedy`: later jobs start if they fit.
-    - `backfill`: the job reserves its earliest start, and no later job may delay it. Only the first `reservations` jobs
-      reserve, as in Slurm; None sets no limit.
+    - `backfill`: the job reserves its earliest start, and no later job may delay it. If `reservations` is not None,
+      only this many jobs reserve, as in Slurm.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ _MOD17 = "mod17 section 4"
 _SOURCES = {"debs24": _DEBS24, "Slurm": "Slurm's own order of the queue (job_scheduler.c)"}
 _STOPS = "the first job that does not fit ends the round."
 _OTHERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
-"""The orders of `list-NAME`: all but those of mod17, which have names of their own (`sjf`, `ljf`)."""
+"""Orders with a dispatcher `list-NAME`: all except those of mod17, which have their own names (`sjf`, `ljf`)."""
 
 
 def _listed(name: str, summary: str, source: str, **fixed: object) -> Registration:

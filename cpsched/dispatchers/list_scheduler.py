@@ -1,4 +1,4 @@
-"""Base of the list schedulers: each is a scheme of `cpsched.planning`."""
+"""Base class of list schedulers, each defined by a `ListSchedulerSpec`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched.planning import ListSchedulerSpec, plan_with
 
 
 class ListSchedulerDispatcher(Dispatcher):
-    """Decide by `scheme` alone; the simulator can run it in its compiled loop."""
+    """Decides by `scheme` alone, so that the simulator can run it in its compiled loop."""
 
     scheme: ListSchedulerSpec
 

@@ -16,10 +16,10 @@ from cpsched.registration import FileParameter, Registration
 
 
 class PriorityDispatcher(Dispatcher):
-    """Sort by wait / expected wait of the queue, largest first; ties: smaller demand (processors x estimate).
+    """Starts jobs by wait / expected wait of the queue, largest first; ties by smaller demand (processors x estimate).
 
     A job that does not fit is skipped (`greedy`) or ends the round (`strict`). Expected waits are learned from ended
-    jobs, unless `waits_s` gives them in seconds by queue. Programs read those from a JSON file, `ewt_file`.
+    jobs, unless `waits_s` gives them in seconds by queue. Programs read `waits_s` from a JSON file, `ewt_file`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class PriorityDispatcher(Dispatcher):
         return plan_with(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
-        """Return the queue positions, int64[Q], most urgent first."""
+        """Return the queue positions, most urgent job first, int64[Q]."""
         table, queue = snapshot.table, snapshot.queue
         names = [table.jobs[slot].queue for slot in queue.tolist()]
         expected_s = {name: self.expected_waits.expected_wait_s(name) for name in set(names)}

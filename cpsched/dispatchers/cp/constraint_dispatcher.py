@@ -1,4 +1,4 @@
-"""The dispatcher of the constraint-programming family; its members differ in parameters."""
+"""The dispatcher of the constraint-programming family; the members of the family differ in parameters."""
 
 from __future__ import annotations
 
@@ -42,29 +42,31 @@ _PCP20 = CpDispatcherConfig()
 
 
 class ConstraintDispatcher(Dispatcher):
-    """Plan the jobs of a round in one constraint model at minimal cost, and start those whose planned start is now.
+    """Plans the jobs of a round in one constraint model at minimal cost, and starts those whose planned start is now.
 
     - `recipe`: the parts that define a member of the family; the default is PCP'20.
-    - `site_weight`: weight of the site's priority in the objective: 0 none, 1 as much as the objective's own weights,
-      see `cpsched.site.priority_weights`.
-    - `limit_s`: time limit of a call, in seconds. At the limit the best plan so far is used. Path `late`: there is
-      none, and no job starts. If no job runs that could change that, the first job that fits starts alone.
-    - `first_limit_s`: limit of the first search, or the time to build the model and verify the plan, if that is more.
-      After a search without improvement the next limit doubles. The papers use 1 s, because their first plan comes from
-      the first search.
+    - `site_weight`: weight of the site's priority in the objective. 0 means none, 1 as much as the objective's own
+      weights; see `cpsched.site.priority_weights`.
+    - `limit_s`: time limit of a call, in seconds. When it is reached, the best plan so far is used. If there is none,
+      no job starts (path `late`). If additionally no job is running, so that nothing would change, the first job that
+      fits starts alone.
+    - `first_limit_s`: limit of the first search, or the time to build the model and verify the plan, whichever is
+      longer. After a search without improvement, the next limit doubles. The papers use 1 s, because their first plan
+      comes from the first search.
     - `effort`: limit in solver branches instead of seconds. No clock is read, and the same snapshot and `seed` give the
       same decision.
+      same decision.
     - `considered`: maximum number of jobs in the model, unless the recipe uses `all`.
-    - `restarts`: the call ends after this many restarts in a row without improvement. (cp19 calls these three
+    - `restarts`: the call ends after this many consecutive restarts without improvement. (cp19 calls these three limits
       delta_max, delta and k.)
-    - `waits_s`: expected waits by queue in seconds; learned from ended jobs if None. Programs read them from a JSON
+    - `waits_s`: expected waits in seconds by queue; None to learn them from ended jobs. Programs read them from a JSON
       file, `ewt_file`.
     """
 
     certain = True
     """Whether the solver is skipped if no search can change the decision. Studies set False, as in the papers."""
     in_order = True
-    """Whether jobs of equal request, estimate and cost start in order of priority in the model, which prunes plans."""
+    """Whether jobs with equal request, estimate and cost start in priority order in the model, which prunes plans."""
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class ConstraintDispatcher(Dispatcher):
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _chosen(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the slots to plan, in arrival order, and the slots in the model that are not searched."""
+        """Return the slots to plan, in arrival order, and the slots that are in the model but not searched."""
         no_jobs = queue[:0]
         if self._recipe.jobs == "startable":
             return startable(facts, queue, self._considered), no_jobs
@@ -132,7 +134,7 @@ class ConstraintDispatcher(Dispatcher):
         return queue, no_jobs
 
     def _answer(self, problem: CpProblem) -> CpSolveResult:
-        """Return the proved result if there is one, or else the solver's."""
+        """Return the result without a solver if it is proven, else the solver's result."""
         if presolve.is_infeasible(problem):
             return CpSolveResult(None, "infeasible", True, status="infeasible")
         answer = self._at_hand(problem)
@@ -146,7 +148,7 @@ class ConstraintDispatcher(Dispatcher):
         return improve(problem, answer, self._recipe.model, self._limit, self._seed, shown)
 
     def _at_hand(self, problem: CpProblem) -> CpSolveResult:
-        """Return a plan without a solver, and whether it is proved optimal."""
+        """Return a plan found without a solver, and whether it is proven optimal."""
         facts, objective = problem.facts, problem.objective
         if self._recipe.model == "pool":
             return presolve.solve_pool_tree(problem)
@@ -171,14 +173,14 @@ class ConstraintDispatcher(Dispatcher):
         return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
 
     def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need) -> Decision:
-        """Start no job, so that the next round tries again; see `start_first_fitting`."""
+        """Start no job, so that the next round tries again, except as in `start_first_fitting`."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return start_first_fitting(snapshot, facts, effort, need)
 
 
 def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
-    """Return `plan` without starts on resources that an overdue running job still holds."""
+    """Return `plan` without starts on resources that an overdue running job still occupies."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):
         if plan.start_s[j] != facts.now_s:

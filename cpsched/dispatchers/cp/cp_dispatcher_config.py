@@ -15,18 +15,18 @@ Allocation = Literal["positions", "nodes", "best-fit", "first-fit"]
 
 WORDS: dict[str, dict[str, str]] = {
     "jobs": {
-        "all": "The model holds the whole queue.",
-        "first": "Of the first `considered` jobs; the others are fixed at the end of the horizon (cp19's m).",
-        "startable": "Of the first `considered` jobs that could start now, were they alone (cp19 section 3).",
+        "all": "The model contains the whole queue.",
+        "first": "The first `considered` jobs; all others are fixed at the end of the horizon (cp19's m).",
+        "startable": "The first `considered` jobs that could start now if they were alone (cp19 section 3).",
     },
     "control": {
-        "doubles": "A search without any plan is followed by one of twice the limit; one with a plan ends it"
+        "doubles": "After a search without a plan, the limit doubles; a search that finds a plan ends the call"
         " (cp19 section 2.2).",
         "stops": "The same, but never after a proof; a plan is improved until `restarts` searches in a row change"
         " nothing (cp19 section 3).",
     },
     "running": {
-        "remaining": "A running job takes another start + estimate - now, which is negative for one that outlived its"
+        "remaining": "A running job takes another start + estimate - now, which is negative if the job has outlived its"
         " estimate (cp19 section 4).",
         "at-least-1s": "The same, but at least one second.",
     },
@@ -42,9 +42,9 @@ WORDS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CpDispatcherConfig:
-    """The parts of one member of the family; the defaults are PCP'20's. `WORDS` explains each value.
+    """The parts of one member of the family; the defaults are those of PCP'20. `WORDS` explains each value.
 
-    `objective` is the cost of a plan. `priority` is the order in search and allocation. `none` leaves the search to the
+    `objective` is the cost of a plan. `priority` is the order in search and allocation; `none` leaves the search to the
     solver, without a plan as hint. A model is not built if building and propagating it, which cannot be interrupted, is
     expected to take more than `model_s` seconds. The plan found so far is then used (path `dive`).
 
@@ -67,5 +67,5 @@ class CpDispatcherConfig:
 
     @property
     def model(self) -> Literal["positions", "nodes", "pool"]:
-        """The constraint model of the allocation."""
+        """The constraint model that the allocation implies."""
         return self.allocation if self.allocation in ("positions", "nodes") else "pool"

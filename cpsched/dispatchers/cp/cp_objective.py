@@ -1,8 +1,8 @@
-"""The objectives of the search: per job a cost that grows with its start, and a constant.
+"""The objectives of the search: for each job, a cost that grows with its start, and a constant.
 
-A job costs nothing until `since`, and `weight` per second after it. Example: a job of 100 s was submitted 50 s ago and
-is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. Of that, 0.2 is the cost of its delay (weight
-1 / 100, since now), and 1.5 is constant.
+A job costs nothing until `since`, and `weight` per second afterwards. Example: a job of 100 s was submitted 50 s ago
+and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. Of this, 0.2 is the cost of its delay
+(weight 1 / 100, since now), and 1.5 is constant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 _BITS = 60
 """Bits of the scaled objective; the solver has 64."""
 _LEAST = 1e7
-"""Minimum of the smallest scaled weight; rounding it loses 5e-8."""
+"""Lower bound on the smallest scaled weight; rounding it loses 5e-8."""
 
 
 # ------------------------------------------------------------------------------------------------ the objectives
@@ -38,7 +38,7 @@ def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> T
 
 
 def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
-    """Return the sum of max(0, (s - q - ewt) / ewt), ewt = expected wait of the queue (cp19 section 2.2: PCP)."""
+    """Return the sum of max(0, (s - q - ewt) / ewt), with ewt the queue's expected wait (cp19 section 2.2: PCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
     return _since(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
@@ -79,7 +79,7 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> Total
 def with_site_priority(
     objective: TotalDelayObjective, snapshot: Snapshot, jobs: IntArray, site_weight: float
 ) -> TotalDelayObjective:
-    """Return `objective` with weights multiplied by the site's priority factors, see `cpsched.site.priority_weights`.
+    """Return `objective` with its weights multiplied by the site's priorities, see `cpsched.site.priority_weights`.
 
     The constant is unchanged. `site_weight` defaults to 0. The bridge sets it to 1 if the cluster ranks its jobs, as
     Slurm does.
@@ -89,27 +89,27 @@ def with_site_priority(
 
 
 def site_priority_factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
-    """Return the site's factor for the weight `own` of each of `jobs`, float64[J]."""
+    """Return the site's factors for the weights `own` of `jobs`, float64[J]."""
     table = snapshot.table
     return site_factors(table.tier[jobs], table.priority[jobs], site_weight, own)
 
 
 def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
-    """Return processors times estimate per job, at least 1."""
+    """Return processors times estimate for each job, at least 1, float64[J]."""
     table = snapshot.table
     found: FloatArray = (table.units[jobs] * table.per_unit[jobs, 0] * table.estimate_s[jobs]).astype(np.float64)
     return np.maximum(found, 1.0)
 
 
 def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> FloatArray:
-    """Return the expected wait of each job's queue, in seconds."""
+    """Return the expected wait of each job's queue, in seconds, float64[J]."""
     names = [snapshot.table.jobs[slot].queue for slot in jobs.tolist()]
     by_name = {name: waits.expected_wait_s(name) for name in set(names)}
     return np.array([by_name[name] for name in names], np.float64)
 
 
 def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> TotalDelayObjective:
-    """Return weight times wait, plus `beside`; the waits so far are constant."""
+    """Return weight times wait, plus `beside`; the waits until now are constant."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return TotalDelayObjective(
         weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(beside)
@@ -140,13 +140,13 @@ OBJECTIVES: dict[ObjectiveName, Make] = {
 
 
 def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
-    """Return `jobs` by slowdown (t - q + d) / d at the snapshot's time, largest first, ties by arrival."""
+    """Return `jobs` by slowdown (t - q + d) / d at the snapshot's time, largest first; ties by arrival."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
 def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
-    """Return `jobs` by wait / expected wait of the queue, largest first; ties: smaller demand (cp19 section 2.2)."""
+    """Return `jobs` by wait / expected wait of the queue, largest first; ties by smaller demand (cp19 section 2.2)."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_waits(snapshot, jobs, waits)))]
 
@@ -155,7 +155,7 @@ PriorityName = Literal["slowdown", "urgency", "none"]
 
 
 def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
-    """Return `jobs` (slots in arrival order) with the highest priority first; `none` keeps the order."""
+    """Return `jobs` (slots in arrival order), highest priority first; `none` keeps the order."""
     if name == "slowdown":
         return by_slowdown(snapshot, jobs)
     return by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
@@ -166,7 +166,7 @@ def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, wa
 
 @dataclass(frozen=True, slots=True)
 class IntegerCosts:
-    """The cost of delays in integers, as the solver requires."""
+    """The cost of delays as integers, as the solver requires."""
 
     weights: tuple[int, ...]
     since_s: tuple[int, ...]
@@ -181,7 +181,7 @@ class IntegerCosts:
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
     def expression(self, model: ConstraintModel) -> Any:
-        """Return `delay` as an expression of the solver, whose starts are seconds from now."""
+        """Return `delay` as a solver expression; the solver's starts are in seconds from now."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):
             after = since_s - self.now_s
@@ -189,6 +189,6 @@ class IntegerCosts:
         return solver.ScalProd(terms, list(self.weights)).Var()
 
     def value(self, start_s: IntArray) -> int:
-        """Return `delay` of a plan."""
+        """Return `delay` for a plan."""
         rows = zip(self.weights, self.since_s, start_s.tolist(), strict=True)
         return sum(weight * max(0, start - since) for weight, since, start in rows)

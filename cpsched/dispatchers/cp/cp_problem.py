@@ -15,10 +15,10 @@ from cpsched.model import IntArray, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CpProblem:
-    """One round as a model sees it: jobs to plan, objective and horizon.
+    """One round as seen by a model: jobs to plan, objective and horizon.
 
-    `rest` holds slots of jobs that are in the model but not searched (HCP). `overdue` means that some running job
-    should have ended but still holds its nodes.
+    `rest` contains slots of jobs that are in the model but not searched (HCP). `overdue` means that some running job
+    should have ended but still occupies its nodes.
     """
 
     facts: CpInstance
@@ -26,7 +26,7 @@ class CpProblem:
     rest: IntArray
     overdue: bool
     in_order: bool = False
-    """Whether interchangeable jobs start in the order in which they are considered, see `interchangeable`."""
+    """Whether interchangeable jobs start in the order in which they are considered, see `find_symmetric_jobs`."""
 
     @property
     def horizon_s(self) -> int:
@@ -37,13 +37,13 @@ class CpProblem:
         return int(facts.table.estimate_s[facts.jobs].sum() + beside_s + remaining_s.sum())
 
     def fits_horizon(self, start_s: IntArray) -> bool:
-        """Return whether all jobs end within the horizon, which holds unless some running job is overdue."""
+        """Return whether all jobs end within the horizon, which is certain unless some running job is overdue."""
         last_s = self.facts.now_s + self.horizon_s
         return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())
 
 
 def cp_instance_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpInstance:
-    """Return the kernels' input for `snapshot`; no job is considered yet."""
+    """Return the kernels' input for `snapshot`, with no job considered yet."""
     table, active = snapshot.table, snapshot.running
     end_s = table.end_s
     if running == "remaining":

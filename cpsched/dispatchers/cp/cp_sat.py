@@ -1,6 +1,6 @@
-"""Start times on pools by CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
+"""Plan start times on pools with CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
 
-It solves a round, in which all jobs may start from now on, or a whole trace with a release time per job.
+It plans a round, in which all jobs may start from now on, or a whole trace with a release time for each job.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 _LARGEST = 2.0**52
-"""Bound of the solver's objective, so that its own sums fit into 64 bits."""
+"""Bound on the solver's objective, so that the solver's own sums fit into 64 bits."""
 _CELLS = 16
-"""Cells of a tabulated cost per job."""
+"""Number of cells of a tabulated cost per job."""
 _ROUNDS = 3
-"""Maximum number of iterations of Dinkelbach's algorithm; each solves the model again."""
+"""Maximum number of iterations of Dinkelbach's algorithm; each iteration solves the model again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CumulativeProblem:
-    """Jobs on pools. Times are seconds from `now_s`."""
+    """Jobs to plan on pools. Times are in seconds from `now_s`."""
 
     now_s: int
     release_s: IntArray
-    """Earliest start by job."""
+    """Earliest start of each job."""
     duration_s: IntArray
     demand: IntArray
     """int64[J, K]"""
     moment_s: IntArray
-    """int64[E], from 0: when running jobs release resources."""
+    """int64[E], starting at 0: times at which running jobs release resources."""
     capacity: IntArray
-    """int64[E, K]: capacity from that moment on."""
+    """int64[E, K]: capacity from each of these times on."""
 
     @property
     def horizon_s(self) -> int:
-        """A bound by which all jobs can end, even one after another."""
+        """A time by which all jobs can end, even one after another."""
         return int(max(self.moment_s[-1], self.release_s.max()) + self.duration_s.sum())
 
 
@@ -58,9 +58,9 @@ class CpSatBudget:
 
 @dataclass(frozen=True, slots=True)
 class CpSatSolution:
-    """Starts in seconds of the problem's clock; None if the limit was reached before a first plan.
+    """Starts in seconds of the problem's clock; None if the limit was reached before a first plan was found.
 
-    `bound` is a proved lower bound of the cost, or None.
+    `bound` is a proven lower bound on the cost, or None.
     """
 
     start_s: IntArray | None
@@ -72,7 +72,7 @@ class CpSatSolution:
 
 
 class CpSatModel:
-    """Variables and constraints; the functions below add an objective."""
+    """Variables and constraints of a problem; the functions below add an objective."""
 
     def __init__(self, problem: CumulativeProblem) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
@@ -110,7 +110,7 @@ class CpSatModel:
 def solve(
     problem: CumulativeProblem, objective: TotalDelayObjective, budget: CpSatBudget, hint_s: IntArray | None = None
 ) -> CpSatSolution:
-    """Return the cheapest plan found within the budget, starting from `hint_s` if given."""
+    """Return the cheapest plan found within the budget, starting from `hint_s` if it is given."""
     built = CpSatModel(problem)
     weight = objective.weight
     factor = min(_LARGEST / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
@@ -121,7 +121,7 @@ def solve(
         if since_s > 0:
             late = built.model.new_int_var(0, problem.horizon_s, "")
             built.model.add(late >= start - since_s)
-            if hint_s is not None:  # a hint must name every variable
+            if hint_s is not None:  # a hint must include every variable
                 built.model.add_hint(late, max(0, int(hint_s[len(terms)]) - problem.now_s - since_s))
             start = late
         terms.append(start)
@@ -135,16 +135,16 @@ def solve(
     cost = delay(objective, start_s)
     if status == "optimal":
         return CpSatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
-    # The solver counts delays from the problem's beginning, the objective from `since_s`, which can be earlier.
+    # The solver counts delays from the problem's time zero, the objective from `since_s`, which can be earlier.
     beside = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
     bound = min(cost, (solver.best_objective_bound - beside) / factor)
     return CpSatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
 
 
 def left_shift(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
-    """Return the plan with every job as early as possible beside those that start before it; no start is later.
+    """Return the plan with every job as early as possible given the jobs that start before it; no start is later.
 
-    A solver that stops early leaves gaps, and a cluster has no event at their ends.
+    A solver that stops early leaves gaps, and the cluster has no event at the ends of these gaps.
     """
     total, J = problem.capacity[-1], len(start_s)
     running = np.diff(problem.capacity, axis=0)
@@ -157,7 +157,7 @@ def left_shift(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
         ends = np.unique(end[:count])
         for at_s in [release_s, *ends[ends > release_s].tolist()]:
             over = (begin[:count] < at_s + problem.duration_s[j]) & (end[:count] > at_s)
-            # Usage grows only at the beginning of a task.
+            # Usage grows only when a task begins.
             moments = np.unique(np.maximum(begin[:count][over], at_s))
             b, e, d = begin[:count][over], end[:count][over], demand[:count][over]
             if all((d[(b <= moment) & (e > moment)].sum(axis=0) + asked <= total).all() for moment in moments.tolist()):
@@ -209,10 +209,10 @@ def _moments(
 def solve_p2sf(
     problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: CpSatBudget, hint_s: IntArray
 ) -> CpSatSolution:
-    """Minimise P2SF by Dinkelbach's algorithm on tabulated costs that are linear between entries.
+    """Minimise P2SF with Dinkelbach's algorithm, on tabulated costs that are linear between entries.
 
-    Given the ratio l of a known plan, a plan with sum of r (F^4 - W^4) - l r (F^3 - W^3) below 0 has a smaller ratio.
-    No bound is proved, because the tables are exact only at their entries.
+    Let l be the ratio of a known plan. A plan whose sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a smaller
+    ratio. No bound is proven, because the tables are exact only at their entries.
     """
     best, least = hint_s, p2sf(problem, submit_s, processors, hint_s)
     seconds, status, branches = 0.0, "feasible", 0
@@ -238,12 +238,12 @@ def solve_p2sf(
 
 
 def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
-    """Return the sum of tabulated costs; `cost` returns them for one start per job. Hints `shown_s`."""
+    """Return the sum of tabulated costs, with `shown_s` as hint; `cost` returns the costs of one start per job."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s
     shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _CELLS)))
     grid = first + np.rint(np.outer(shares, last - first)).astype(np.int64)
-    grid += np.arange(len(shares))[:, None]  # no cell is empty
+    grid += np.arange(len(shares))[:, None]  # so that no cell is empty
     values = np.stack([cost(row) for row in grid])
     values -= values.min(axis=0)
     factor = min(1.0, 2.0**40 / max(1.0, float(values.max(axis=0).sum())))

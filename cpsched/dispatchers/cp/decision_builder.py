@@ -1,12 +1,12 @@
-"""The guided search of the papers: the job that can start first starts, or is postponed.
+"""The guided search of the papers: the job that can start first is started, or postponed.
 
 Among jobs that can start at the same time, the first by rank is taken. A plain decision builder would try places one by
 one and thrash under contention. This search gets the place of the next job from the dive's kernel and posts it. The
 solver verifies it and propagates it to the other jobs. The search has two forms:
 
-- `complete=False`: the places of a job are one decision without alternative. It is cheap, reaches most good leaves,
-  and proves nothing.
-- `complete=True`: the place of every unit is a decision of its own. Exhausting it is a proof.
+- `complete=False`: the places of a job are one decision without an alternative. This is cheap and reaches most good
+  leaves, but proves nothing.
+- `complete=True`: the place of every unit is a separate decision. Exhausting the search is a proof.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class ConstraintModel(Protocol):
     facts: CpInstance
     horizon_s: int
     start: list[Any]
-    """Start by job, seconds from now."""
+    """Start of each job, seconds from now."""
 
     own_search_proves: bool
     """Whether the search without ranks is exhaustive."""
 
     @property
     def cost_s(self) -> float:
-        """Expected time to build and propagate once, in seconds."""
+        """Expected time to build the model and propagate once, in seconds."""
 
     def post_constraints(self) -> None:
         """Post the constraints."""
@@ -51,11 +51,11 @@ class ConstraintModel(Protocol):
         """Return a decision builder."""
 
     def read_plan(self, search: Any) -> CpPlan:
-        """Return the plan of the solver's present solution."""
+        """Return the plan of the solver's current solution."""
 
 
 class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
-    """Start job `j` at its earliest, or postpone it."""
+    """Starts job `j` as early as possible, or postpones it."""
 
     def __init__(self, search: ScheduleOrPostponeBuilder, j: int, tau: int, chance: int) -> None:
         super().__init__()
@@ -66,12 +66,12 @@ class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
         self._search.schedule_start(self._j, self._tau)
 
     def Refute(self, _: Any) -> None:  # noqa: N802
-        """Postpone."""
+        """Post that the job is postponed."""
         self._search.postpone(self._j, self._chance)
 
 
 class AssignLargestDecision(pywrapcp.PyDecision):  # type: ignore[misc]
-    """Assign the largest free value to `variable`, or a smaller one."""
+    """Assigns the largest free value to `variable`, or a smaller one."""
 
     def __init__(self, variable: Any, value: int) -> None:
         super().__init__()
@@ -87,12 +87,11 @@ class AssignLargestDecision(pywrapcp.PyDecision):  # type: ignore[misc]
 
 
 class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
-    """The decision builder; `plan` holds the leaf of the present solution.
+    """A decision builder; `plan` contains the leaf of the current solution.
 
-    `rank` orders the jobs that can start first (by job, smallest first; in the papers by priority). This class decides
-    starts; a model with places overrides `next_placement_decision`. Without a plan the leaf is empty at first. Without
-    ranks, jobs keep
-    their order.
+    `rank` orders the jobs that can start first (one rank per job, smallest first; by priority in the papers). This
+    class decides starts; a model with places overrides `next_placement_decision`. Without a plan, the leaf is initially
+    empty. Without ranks, jobs keep their order.
     """
 
     def __init__(self, model: ConstraintModel, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> None:
@@ -108,16 +107,16 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         self._kept: list[Any] = []
 
     def Next(self, solver: Any) -> Any:  # noqa: N802
-        """Return the next decision, None if every job is placed."""
+        """Return the next decision; None if every job is placed."""
         del self._trail[self._depth.Min() :]
         if self._trail and (decision := self.next_placement_decision(self._trail[-1])) is not None:
             return self._keep(decision)
         return self._next_start()
 
     def _next_start(self) -> Any:
-        """Return the start of the job that can start first. Jobs that do not fit at their earliest start are postponed.
+        """Return the start of the job that can start first; postpone jobs that do not fit at their earliest start.
 
-        Only the final start of each is posted, because every post triggers a propagation.
+        Only the final postponed start of each job is posted, because every post triggers a propagation.
         """
         facts, placed, start = self._model.facts, self._placed(), self._model.start
         while True:
@@ -136,9 +135,9 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
             self._postpone_all(late.tolist(), at.tolist())
 
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Return the first job that can start (-1: none), and by job its postponed start (-1: none).
+        """Return the first job that can start (-1: none), and the postponed start of each job (-1: not postponed).
 
-        Here no job is postponed: the solver checks whether it fits.
+        This method postpones no job: the solver checks whether a job fits.
         """
         waiting = np.where(placed, UNBOUNDED, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
@@ -147,13 +146,13 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         return j, np.full(len(placed), -1, np.int64)
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Do the same with the dive's kernel, which finds places and writes them into the plan."""
+        """Do the same with the dive's kernel, which finds places and writes them to the plan."""
         step = self.step(placed)
         step.earliest_s[:] = earliest_s
         return next_to_start(self._model.facts, self.plan, step), step.put_off_s
 
     def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
-        """Return the step for the kernels: `placed` jobs have places, as have the first `done` parts of `j`."""
+        """Return the step for the kernels: the `placed` jobs and the first `done` parts of `j` have places."""
         if self._step is None:
             self._step = new_step(self._model.facts, self._order)
         self._step.placed[:] = placed
@@ -161,11 +160,11 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         return self._step
 
     def next_placement_decision(self, j: int) -> Any:
-        """Return the next decision on the places of job `j`, None if it has them all."""
+        """Return the next decision on the places of job `j`; None if all its places are assigned."""
         return None
 
     def _keep(self, decision: Any) -> Any:
-        """Keep a reference to a decision, because the solver holds none to Python objects."""
+        """Keep a reference to a decision, because the solver does not reference Python objects."""
         self._kept.append(decision)
         return decision
 
@@ -175,7 +174,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         return placed
 
     def _postpone_all(self, jobs: Sequence[int], at: Sequence[int]) -> None:
-        """Postpone each of `jobs` to its moment, with one constraint and so one propagation."""
+        """Postpone each of `jobs` to its time in `at`, with one constraint and thus one propagation."""
         start = self._model.start
         if len(jobs) < 3:
             for j, moment in zip(jobs, at, strict=True):
@@ -185,7 +184,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         least.SetMin(0)
 
     def schedule_start(self, j: int, tau: int) -> None:
-        """Post start `tau` of job `j`; its parts follow."""
+        """Post start `tau` of job `j`; decisions on its parts follow."""
         depth = len(self._trail)
         self._trail.append(j)
         self._offered = False
@@ -198,7 +197,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         self._model.start[j].SetMin(chance)
 
     def assign_all_decision(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
-        """Return one decision for all places of a job, offered once; None if they are assigned."""
+        """Return one decision for all places of a job, offered only once; None if they are already assigned."""
         if all(variable.Bound() for variable in undecided):
             return None
         if self._offered:
@@ -208,7 +207,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
 
 
 class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
-    """The search of the position model: each unit on the highest positions (pcp20 section 3)."""
+    """The search of the position model: each unit gets the highest positions (pcp20 section 3)."""
 
     def __init__(
         self,
@@ -234,7 +233,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
         )
 
     def _next_part(self, j: int) -> Any:
-        """Return a decision on the first part of job `j` without a place; None if all have one."""
+        """Return a decision on the first part of job `j` without a place; None if all parts have one."""
         plan, facts = self.plan, self._variables.facts
         placed = self._placed()
         placed[j] = False
@@ -257,7 +256,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
 
     @staticmethod
     def _keep_order(higher: UnitPlacementVariables, lower: UnitPlacementVariables) -> None:
-        """Break the symmetry of a job's units: each is below the one before it."""
+        """Break the symmetry of a job's units: each unit is below the one before it."""
         lower.node.SetMax(higher.node.Value())
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
@@ -273,7 +272,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
         return int(y) // grain
 
     def _note(self, j: int, part: int, unit: UnitPlacementVariables) -> None:
-        """Write a placed part of job `j` into the plan."""
+        """Write a placed part of job `j` to the plan."""
         plan, facts = self.plan, self._variables.facts
         slot, node = int(facts.jobs[j]), int(self._variables.nodes[unit.node.Value()])
         plan.node[part] = node
@@ -281,7 +280,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
             first = int(plan.first[j])
             given, later = int(plan.units[first:part].sum()), first + len(self._variables.units[j]) - part - 1
             room = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
-            # Each later part holds at least one unit, because a placement has no node without units.
+            # Each later part has at least one unit, because a placement has no node without units.
             plan.units[part] = min(room, int(facts.table.units[slot]) - given - later)
             plan.y[part], plan.dy[part] = 0, facts.machine.capacity[node]
             return

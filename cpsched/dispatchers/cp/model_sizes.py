@@ -1,4 +1,4 @@
-"""Number of decision variables of each model, known before it is built."""
+"""Compute the number of decision variables of each model before the model is built."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 
 def position_model_size(facts: CpInstance) -> int:
-    """Return the number for PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
+    """Return the number of variables of PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
     return len(facts.jobs) + int(facts.table.units[facts.jobs].sum()) * int(facts.machine.capacity.shape[1])
 
 
 def node_model_size(facts: CpInstance) -> int:
-    """Return the number for PCP'19: |Q| + the sum over jobs and nodes of p[i,n] (pcp20 section 2.2)."""
+    """Return the number of variables of PCP'19: |Q| + sum of p[i,n] over jobs and nodes (pcp20 section 2.2)."""
     slots = facts.jobs.tolist()
     return len(slots) + sum(int(intervals_on(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
 
 
 def pool_model_size(facts: CpInstance) -> int:
-    """Return the number for HCP: one start per job."""
+    """Return the number of variables of HCP: one start per job."""
     return len(facts.jobs)
 
 
 def intervals_on(facts: CpInstance, slot: int, parts: int) -> IntArray:
-    """Return p[i,n]: how many of `parts` intervals a job has on each node, int64[N]."""
+    """Return p[i,n], the number of intervals on each node for a job of `parts` parts, int64[N]."""
     room = room_when_empty(facts, slot)
     return np.minimum(room, 1 if facts.table.sharing[slot] & EXCLUSIVE else parts)

@@ -1,7 +1,8 @@
 """The allocation model of PCP'19: an optional interval for each unit that a node could hold (cp19 section 2.2).
 
-`p[i,n]`, the units of job i that fit on node n, give intervals u[i,n,1..p]. Their presences sum to the units of the
-job, and each node has a cumulative per resource. So the number of variables grows with the number of nodes.
+If `p[i,n]` units of job i fit on node n, the model has the intervals u[i,n,1..p]. The number of present intervals is
+the number of the job's units, and each node has a cumulative per resource. So the number of variables grows with the
+number of nodes.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from cpsched.kernels.fit_rules import taken_on, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 _INTERVAL_S = 4e-5
-"""Time to build and propagate once per optional interval, in seconds."""
+"""Time to build an optional interval and propagate it once, in seconds."""
 
 
 class NodeAllocationModel:
     """The model of a cluster of nodes: the solver places every unit."""
 
     own_search_proves = False
-    """False: the solver's own search abandons a start after one attempt, even if other places would allow it."""
+    """False: the solver's own search gives up a start after one attempt, even if other places would allow it."""
 
     def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan | None) -> None:
         facts = problem.facts
@@ -40,11 +41,11 @@ class NodeAllocationModel:
         self.tasks = [solver.FixedDurationIntervalVar(*p, "") for p in zip(self.start, self._durations, strict=True)]
         self.parts = parts_of(facts, plan)
         self.nodes: list[list[int]] = []
-        """By job, the node of each interval, highest first."""
+        """The node of each interval of each job, highest node first."""
         self.units: list[list[Any]] = []
-        """By job, its optional intervals."""
+        """The optional intervals of each job."""
         self.present: list[list[Any]] = []
-        """By job, the presence of each interval."""
+        """The presence variable of each interval of each job."""
         for j, slot in enumerate(facts.jobs.tolist()):
             room = intervals_on(facts, slot, self.parts[j])
             nodes = np.repeat(np.arange(len(room)), room)[::-1].tolist()
@@ -61,7 +62,7 @@ class NodeAllocationModel:
 
     @property
     def cost_s(self) -> float:
-        """The exact cost in seconds."""
+        """The exact build time in seconds."""
         return _INTERVAL_S * sum(map(len, self.units))
 
     def post_constraints(self) -> None:
@@ -72,7 +73,7 @@ class NodeAllocationModel:
             self._cumulatives(r)
 
     def _alternative(self, j: int) -> None:
-        """Require exactly `units` present intervals, all at the job's start; within a node, the first ones."""
+        """Require exactly `units` present intervals, all at the job's start; on each node, the first ones."""
         solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
         for unit in self.units[j]:
             solver.Add(unit.StartsAtStart(self.tasks[j]))
@@ -86,7 +87,7 @@ class NodeAllocationModel:
             solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
     def _cumulatives(self, r: int) -> None:
-        """Limit each node to its capacity. Nodes with room for all intervals get no constraint."""
+        """Limit each node to its capacity. A node with room for all intervals gets no constraint."""
         solver, facts = self.solver, self.facts
         taking: dict[int, list[tuple[Any, int]]] = {}
         for j, slot in enumerate(facts.jobs.tolist()):
@@ -106,7 +107,7 @@ class NodeAllocationModel:
                 )
 
     def _held(self, r: int) -> list[tuple[int, int, int]]:
-        """Return node, amount and seconds from now of what running jobs hold, and of what is out of service."""
+        """Return (node, amount, seconds from now) for resources that running jobs use or that are out of service."""
         facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
         axis = np.arange(len(facts.machine.capacity)), stride
         position, amount, end_s = running_rectangles(facts, axis, r, facts.now_s + self.horizon_s)
@@ -127,7 +128,7 @@ class NodeAllocationModel:
         return self.present[j], values
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
-        """Return the guided search; without ranks the solver's default search: all starts, then all intervals."""
+        """Return the guided search; without ranks, the solver's default search: all starts, then all intervals."""
         if plan is not None and rank is not None:
             return NodeDecisionBuilder(self, plan, rank, complete)
         solver, present = self.solver, [variable for each in self.present for variable in each]
@@ -136,7 +137,7 @@ class NodeAllocationModel:
         return solver.Compose([starts, places])
 
     def read_plan(self, search: Any) -> CpPlan:
-        """Return the plan of the solver's present solution."""
+        """Return the plan of the solver's current solution."""
         facts, table, machine = self.facts, self.facts.table, self.facts.machine
         plan = empty_plan(facts)
         for j, slot in enumerate(facts.jobs.tolist()):
@@ -155,7 +156,7 @@ class NodeAllocationModel:
 
 
 class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
-    """Decide starts as in `ScheduleOrPostponeBuilder`; a job's units go to the highest nodes that fit."""
+    """Decides starts like `ScheduleOrPostponeBuilder`; a job's units go to the highest nodes on which they fit."""
 
     def __init__(self, model: NodeAllocationModel, plan: CpPlan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)
@@ -163,7 +164,7 @@ class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Find the next job by the dive's kernel, or by the solver in the complete form."""
+        """Find the next job with the dive's kernel, or with the solver if the search is complete."""
         return (
             super().first_startable_job(placed, earliest_s)
             if self._complete
@@ -180,7 +181,7 @@ class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
 
 
 def parts_of(facts: CpInstance, plan: CpPlan | None) -> list[int]:
-    """Return by job how many intervals are present: one per unit, or one per whole node of the first leaf."""
+    """Return the number of present intervals of each job: one per unit, or one per whole node of the first leaf."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
         return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]

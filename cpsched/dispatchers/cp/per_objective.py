@@ -34,21 +34,21 @@ Metric = Literal["bsld", "af", "awf", "p2sf"]
 
 
 class PerObjectiveDispatcher(Dispatcher):
-    """Plan the whole queue on pools with minimal `objective`, and start the jobs whose planned start is now.
+    """Plans the whole queue on pools with minimal `objective`, and starts the jobs whose planned start is now.
 
-    - `objective`: bsld, af or awf, sums over the queued jobs; or p2sf, a ratio of such sums.
-    - `site_weight`: weight of the site's priority: 0 none, 1 as much as the objective's own weights, see
-      `cpsched.site.priority_weights`. (In p2sf it multiplies the processors, which are the weights of the ratio.)
-    - `plans`: list plans by order, comma-separated (`spf,saf,sjf`). The solver improves each of them and also plans
+    - `objective`: bsld, af or awf, sums over the queued jobs; or p2sf, a ratio of two sums.
+    - `site_weight`: weight of the site's priority. 0 means none, 1 as much as the objective's own weights; see
+      `cpsched.site.priority_weights`. (In p2sf, it multiplies the processors, which are the weights of the ratio.)
+    - `plans`: comma-separated orders of list plans (`spf,saf,sjf`). The solver improves each list plan and also plans
       from scratch; the best result is used (debs24: CP-BSLD+, CP-P2SF+).
-    - `limit_s`: solver time per round, in seconds, shared by its plans. If it finds no plan, list-reg decides (path
-      `late`). debs24 allows 20 s, and 40 s if that finds no plan.
+    - `limit_s`: solver time per round, in seconds, shared by all its plans. If the solver finds no plan, list-reg
+      decides (path `late`). debs24 allows 20 s, and 40 s if no plan is found in this time.
     - `effort`: thousandths of the solver's deterministic time, instead of seconds.
-    - `allocation`: which nodes a job gets. If a start of the pool plan fits on no nodes, the job waits and is counted
+    - `allocation`: node selection. If a start of the pool plan fits on no nodes, the job waits and is counted
       (`unplaced`).
 
-    The effort of a decision holds its objective and, if known, a proved lower bound; their difference is the gap. P2SF
-    has no bound. Idling can lower P2SF, which is undesired: if all jobs can start, they do.
+    The effort of a decision contains its objective and, if known, a proven lower bound; their difference is the gap.
+    P2SF has no bound. Idling can lower P2SF, which is undesirable. Therefore, if all jobs can start, they do.
     """
 
     certain = True
@@ -71,7 +71,7 @@ class PerObjectiveDispatcher(Dispatcher):
         self._site_weight = site_weight
         self._orders = tuple(name.strip() for name in plans.split(",") if name.strip())
         for name in self._orders:
-            require(name in ORDERS, "plans", name, f"must be orders of the queue: {', '.join(ORDERS)}")
+            require(name in ORDERS, "plans", name, f"must be one or more of: {', '.join(ORDERS)}")
         self._limit_s, self._effort, self._seed = limit_s, effort, seed
         self._allocation = allocation
 
@@ -94,13 +94,13 @@ class PerObjectiveDispatcher(Dispatcher):
         return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
     def _objective(self, snapshot: Snapshot, slots: IntArray) -> TotalDelayObjective:
-        """Return the sum to minimise; for the ratio one that orders the jobs sensibly."""
+        """Return the sum to minimise; for p2sf, a sum that orders the jobs sensibly."""
         name = "awf" if self._metric == "p2sf" else self._metric
         objective = OBJECTIVES[name](snapshot, slots, ExpectedQueueWaits({}))
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _answer(self, snapshot: Snapshot, problem: CpProblem) -> CpSolveResult:
-        """Return the proved result if there is one, or else the solver's."""
+        """Return the result without a solver if it is proven, else the solver's result."""
         answer = presolve.solve_pool_tree(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
         if self.certain and answer.certain and regular:
@@ -108,7 +108,7 @@ class PerObjectiveDispatcher(Dispatcher):
         return self._solved(snapshot, problem, answer)
 
     def _solved(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult) -> CpSolveResult:
-        """Return the solver's best plan, from the plan found so far and from each list plan."""
+        """Return the solver's best plan, starting from the plan found so far and from each list plan."""
         from cpsched.dispatchers.cp import cp_sat  # imports the solver on first use
 
         facts, objective = problem.facts, problem.objective
@@ -144,13 +144,13 @@ class PerObjectiveDispatcher(Dispatcher):
         )
 
     def _ratio(self, snapshot: Snapshot, facts: CpInstance, start_s: IntArray) -> float:
-        """Return P2SF of the planned jobs."""
+        """Return the P2SF of the planned jobs."""
         wait = (start_s - snapshot.table.submit_s[facts.jobs]).astype(np.float64)
         response, r = wait + facts.table.estimate_s[facts.jobs], self._heights(snapshot, facts)
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
     def _heights(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
-        """Return processors by job, weighted by the site: the r of P2SF."""
+        """Return the processors of each job, weighted by the site's priority: the r of P2SF."""
         taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
         if not self._site_weight:
@@ -159,14 +159,14 @@ class PerObjectiveDispatcher(Dispatcher):
 
     @staticmethod
     def _by_list(snapshot: Snapshot, answer: CpSolveResult, considered: int, need: Need) -> Decision:
-        """Return the decision of list-reg."""
+        """Return the decision of list-reg instead."""
         decision = plan_with(ListSchedulerSpec(EVERY, "reg"), snapshot, need)
         effort = Effort("late", considered, considered, answer.status, solver_s=answer.solver_s)
         return replace(decision, effort=effort)
 
 
 def _on_pools(problem: CpProblem) -> CumulativeProblem:
-    """Return the problem in the solver's terms."""
+    """Return the problem as `CumulativeProblem`."""
     from cpsched.dispatchers.cp.cp_sat import CumulativeProblem
 
     facts, found = problem.facts, relax(problem.facts, False)
@@ -178,7 +178,7 @@ def _on_pools(problem: CpProblem) -> CumulativeProblem:
 
 
 def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArray | None:
-    """Return the starts of the considered jobs under list scheduling by `order`; None if one has no start."""
+    """Return the starts of the considered jobs under list scheduling by `order`; None if a job has no start."""
     plan_s = plan_with(ListSchedulerSpec(EVERY, order), snapshot, "plan").plan_s
     if plan_s is None:
         return None
@@ -188,7 +188,7 @@ def _in_queue_order(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArr
 
 
 def _densest_first(snapshot: Snapshot, slots: IntArray, objective: TotalDelayObjective) -> IntArray:
-    """Return positions of `slots` by area / weight, smallest first; ties by largest area (debs24 section 5.1)."""
+    """Return positions of `slots` by area / weight, smallest first; ties by larger area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
 

@@ -1,4 +1,4 @@
-"""The scheduling model of HCP: start times only, all nodes as one pool per resource (cp19 section 2.2)."""
+"""The scheduling model of HCP: start times only; all nodes form one pool per resource (cp19 section 2.2)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cpsched.dispatchers.cp.presolve import pool_relaxation
 from cpsched.kernels.cp.cp_state import CpPlan, CumulativeRelaxation
 
 TASK_S = 2e-5
-"""Time to build and propagate once per task of a cumulative, in seconds."""
+"""Time to build one task of a cumulative and propagate it once, in seconds."""
 
 
 class CumulativeModel:
-    """The model of a cluster as a pool of resources."""
+    """The model of a cluster as pools of resources."""
 
     own_search_proves = True
 
@@ -34,12 +34,12 @@ class CumulativeModel:
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
-        """Return a lower bound of the build time in seconds."""
+        """Return a lower bound on the build time in seconds."""
         return TASK_S * (len(problem.facts.jobs) + len(problem.facts.running))
 
     @property
     def cost_s(self) -> float:
-        """Expected time to build and propagate once, in seconds."""
+        """Expected time to build the model and propagate once, in seconds."""
         tasks = len(self._pools.demand) + len(self._pools.moment_s)
         return TASK_S * int(self._pools.demand.shape[1]) * tasks
 
@@ -58,18 +58,18 @@ class CumulativeModel:
         return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
 
     def post_pool_cumulative(self, k: int, tasks: Sequence[Any]) -> None:
-        """Limit the jobs to what is free of pool `k`. Running jobs are fixed tasks, merged by end."""
+        """Limit the jobs to the free amounts of pool `k`. Running jobs are fixed tasks, merged by end."""
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
     def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
-        """Return nothing: jobs have no places."""
+        """Return empty lists: jobs have no places."""
         return [], []
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
-        """Return the search that starts or postpones; without ranks in priority order."""
+        """Return the search that starts or postpones jobs; without ranks, in priority order."""
         return ScheduleOrPostponeBuilder(self, plan, rank, complete)
 
     def read_plan(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
-        """Return the plan of the solution of `search`."""
+        """Return the plan of the solution that `search` found."""
         return search.plan

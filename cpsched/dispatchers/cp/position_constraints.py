@@ -1,9 +1,9 @@
 """The constraints of the position model (pcp20 section 3), one function each.
 
-The variables already keep a unit inside one node, for all its resources. Two constraints of the paper are omitted:
+The variables already keep a unit inside one node for all its resources. Two constraints of the paper are omitted:
 
-- The alldifferent among the positions of one job follows from diffn. The search breaks its symmetry by giving the
-  units of a job falling positions.
+- The alldifferent over the positions of one job follows from diffn. The search breaks its symmetry by assigning
+  decreasing positions to the units of a job.
 - The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
   capacity) cannot prune. Units of one job never overlap at a position, so the heights there sum to at most the
   capacity, which is the sum of all durations.
@@ -31,7 +31,7 @@ def post(
     held: Mapping[int, RunningJobRectangles],
     steps: Mapping[int, PositionFreeTimes | None],
 ) -> None:
-    """Post all constraints. `held` are the boxes of running jobs; `steps` the same as staircases, if small enough."""
+    """Post all constraints. `held` are the boxes of running jobs, `steps` the same as staircases if small enough."""
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
@@ -46,7 +46,7 @@ def post(
 
 
 def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
-    """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are boxes of others."""
+    """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are other boxes."""
     constant = _constants(variables.solver)
     boxes = [
         (variables.start[j], unit.position[r], constant(variables.estimate_s(j)), constant(unit.size[r]))
@@ -64,7 +64,7 @@ def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRe
 
 
 def element_by_position(variables: PositionModelVariables, r: int, steps: PositionFreeTimes) -> None:
-    """Post s >= free_from[y]: one Element per unit replaces diffn between it and the boxes of running jobs."""
+    """Post s >= free_from[y]: one Element per unit replaces diffn between the unit and the boxes of running jobs."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
     if not any(flat):
@@ -86,7 +86,7 @@ NO_RECTANGLES = RunningJobRectangles(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def _constants(solver: Any) -> Callable[[int], Any]:
-    """Return a cache of constants as variables."""
+    """Return a function that returns constants as variables, and caches them."""
     known: dict[int, Any] = {}
 
     def constant(value: int) -> Any:
@@ -98,7 +98,7 @@ def _constants(solver: Any) -> Callable[[int], Any]:
 
 
 def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
-    """Post the implied cumulative(s, d, amounts of `r`) within the total capacity, with each job as one task."""
+    """Post the implied cumulative(s, d, amounts of `r`) with the total capacity; each job is one task."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
     for j, units in enumerate(variables.units):
@@ -122,7 +122,7 @@ def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: Runnin
 def cumulative_free(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
-    """Post a cumulative over `tasks` within the free amount, which only grows from moment to moment (s from now)."""
+    """Post a cumulative over `tasks` within the free amount, which only grows at the times `moment_s` (s from now)."""
     demanded = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
     for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
         if after > before:
@@ -131,7 +131,7 @@ def cumulative_free(
 
 
 def all_different_nodes(variables: PositionModelVariables, j: int) -> None:
-    """Post alldifferent(x) for a job whose units may not share a node. (Whole nodes differ by diffn.)"""
+    """Post alldifferent(x) for a job whose units may not share a node. (For whole nodes, diffn implies it.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 

@@ -1,4 +1,4 @@
-"""The allocation model of PCP'20: one first position per unit and resource, whatever the number of nodes."""
+"""The allocation model of PCP'20: one start position per unit and resource, whatever the number of nodes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cpsched.kernels.cp.cp_state import CpPlan
 _PAIR_S = 1e-7
 """Time of diffn's first propagation per pair of boxes, s (measured with 200 to 600 boxes)."""
 _PART_S = 0.00015
-"""Time to build and propagate once per part, without Elements, s (measured: 0.1 and 0.05 ms)."""
+"""Time to build a part and propagate it once, without Elements, s (measured: 0.1 and 0.05 ms)."""
 _ELEMENT_S = 1e-5
 _STEP_S = 5e-8
-"""Time of a staircase per unit and entry, s (measured with 64 to 50,000 entries: 4 to 7e-8)."""
+"""Time of a staircase per unit and entry, s (measured with 64 to 50,000 entries: 4e-8 to 7e-8)."""
 
 
 class PositionAllocationModel:
-    """The model by positions; other modules define its variables, constraints and search."""
+    """The position model; other modules define its variables, constraints and search."""
 
     own_search_proves = True
 
@@ -49,12 +49,12 @@ class PositionAllocationModel:
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
-        """Return a lower bound of the build time in seconds, before anything is built."""
+        """Return a lower bound on the build time in seconds, before anything is built."""
         return _PART_S * int(plan.parts.sum()) if plan is not None else 0.0
 
     @property
     def cost_s(self) -> float:
-        """Expected time to build and propagate once, in seconds; quadratic in the number of boxes."""
+        """Expected time to build the model and propagate once, in seconds; quadratic in the number of boxes."""
         total_s = self._parts * _PART_S
         for r, held in self._held.items():
             found = self._stairs[r]
@@ -75,10 +75,10 @@ class PositionAllocationModel:
         return PositionDecisionBuilder(self, self.variables, plan, rank, complete)
 
     def read_plan(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
-        """Return the plan of the solver's present solution."""
+        """Return the plan of the solver's current solution."""
         return search.plan
 
 
 def _climbing_s(steps: PositionFreeTimes) -> float:
-    """Return the time to build one unit's part of a staircase, in seconds."""
+    """Return the time to build one unit's constraint on a staircase, in seconds."""
     return _ELEMENT_S + (len(steps.kind_of) + steps.free_from.size) * _STEP_S

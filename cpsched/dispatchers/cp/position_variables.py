@@ -1,14 +1,15 @@
 """The decision variables of the position model (pcp20 section 3).
 
-For each resource, all its units are listed in node order; `y[i,r,j]` is the first position of unit j of job i in the
-list of r. Every node has the same *stride*, the largest capacity among the nodes in the model. So y = stride * x + p
-with node x, position p inside it, and p + dy <= capacity. Then no unit can straddle nodes, and sharing x among the
-resources of a unit puts it on one node. This arithmetic replaces the two Element constraints per unit and resource.
+For each resource, its units on all nodes are listed in node order. `y[i,r,j]` is the first position of unit j of job i
+in the list of r. Every node has the same *stride*, the largest capacity of a node in the model. So y = stride * x + p,
+with node x, position p inside the node, and p + dy <= capacity. Then no unit can span two nodes, and sharing x among
+the resources of a unit puts the unit on one node. This arithmetic replaces the two Element constraints per unit and
+resource.
 
-A unit has a variable position in a resource only if that can make a difference, see `free_resources`.
+A unit has a variable position in a resource only if the position can make a difference, see `free_resources`.
 
 Positions are counted in the *grain* of a resource: the greatest common divisor of all amounts that jobs request or
-hold, and that nodes have. Times are seconds from now. Nodes that no considered job may use are left out of the lists.
+use and that nodes have. Times are in seconds from now. Nodes that no considered job may use are not in the lists.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class UnitPlacementVariables:
-    """A part of a job in the model: `node` is x; `place` holds p, `position` y and `size` dy by resource, in grains."""
+    """A part of a job in the model: `node` is x; by resource, `place` is p, `position` y and `size` dy, in grains."""
 
     node: Any
     place: dict[int, Any]
@@ -37,29 +38,29 @@ class UnitPlacementVariables:
 
 @dataclass(frozen=True, slots=True)
 class RunningJobRectangles:
-    """What running jobs hold of one resource: first positions and sizes in grains, durations in seconds."""
+    """The amounts of one resource used by running jobs: first positions and sizes in grains, durations in seconds."""
 
     position: IntArray
     size: IntArray
     duration_s: IntArray
 
     def columns(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return position, size, duration."""
+        """Return (position, size, duration)."""
         return self.position, self.size, self.duration_s
 
 
 @dataclass(frozen=True, slots=True)
 class PositionFreeTimes:
-    """The same as a staircase: all running jobs begin now, and on each node the last to end is at the bottom.
+    """The same as a staircase: all running jobs begin now, and on each node the last job to end is at the bottom.
 
-    A unit at position p of a node overlaps no running job iff it starts at `free_from` or later, because the jobs above
-    p end earlier. Nodes with equal staircases are of one kind.
+    A unit at position p of a node overlaps no running job if and only if it starts at `free_from` or later, because the
+    jobs above p end earlier. Nodes with equal staircases have the same kind.
     """
 
     kind_of: IntArray
-    """Kind by node of the model."""
+    """Kind of each node in the model."""
     free_from: IntArray
-    """Seconds from now by kind and position: int64[K, stride]."""
+    """Time (s from now) from which a position is free, by kind and position: int64[K, stride]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class PositionModelVariables:
     solver: Any
     facts: CpInstance
     nodes: IntArray
-    """Cluster indices of the nodes in the model, ascending; x counts along them."""
+    """Cluster indices of the nodes in the model, ascending; x is an index of this array."""
     stride: IntArray
     """int64[R], in grains; 0 for a resource that no considered job requests."""
     grain: IntArray
@@ -77,13 +78,13 @@ class PositionModelVariables:
     horizon_s: int
     """Worst-case makespan in seconds from now: the sum of all durations (pcp20: eoh)."""
     start: list[Any]
-    """s by job."""
+    """s of each job."""
     units: list[list[UnitPlacementVariables]]
-    """By job and part."""
+    """Parts of each job."""
 
     @property
     def resources(self) -> list[int]:
-        """Resources that some considered job requests; the others are not modelled (cp19 section 3)."""
+        """Resources that some considered job requests; all others are not modelled (cp19 section 3)."""
         return [int(r) for r in np.flatnonzero(self.stride)]
 
     def estimate_s(self, j: int) -> int:
@@ -96,7 +97,7 @@ class PositionModelVariables:
 
 
 def eligible(facts: CpInstance, slot: int) -> BoolArray:
-    """Return the nodes that could hold a unit of `slot` if they were empty: bool[N]."""
+    """Return which nodes could hold a unit of `slot` if they were empty: bool[N]."""
     fits: BoolArray = room_when_empty(facts, slot) > 0
     return fits
 
@@ -104,7 +105,7 @@ def eligible(facts: CpInstance, slot: int) -> BoolArray:
 def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
     """Create s, x, p and y for the considered jobs.
 
-    An exclusive job has one part per node in the first leaf (`leaf`), every other job one per unit.
+    An exclusive job has one part per node in the first leaf (`leaf`), every other job has one part per unit.
     """
     slots = facts.jobs
     by_shape = _eligible_by_shape(facts)
@@ -162,7 +163,7 @@ def _node_variable(variables: PositionModelVariables, allowed: BoolArray) -> Any
 
 
 def taken_by_all(facts: CpInstance) -> BoolArray:
-    """Return by resource whether every considered and every running job uses it: bool[R]."""
+    """Return which resources all considered and all running jobs use: bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
     found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
@@ -172,8 +173,9 @@ def taken_by_all(facts: CpInstance) -> BoolArray:
 def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
     """Return the resources in which a unit of `slot` has a variable position.
 
-    A resource that the unit takes whole has only one position. If all jobs use that resource (`by_all`), the unit is
-    alone on its node. In the other resources the highest position is then as good as any, so the unit gets it.
+    If the unit takes all of a resource on its node, it has only one position in this resource. If additionally all jobs
+    use the resource (`by_all`), the unit is alone on its node. Then, in the other resources, the highest position is as
+    good as any other, so the unit gets it.
     """
     asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible(facts, slot)]
     if facts.table.sharing[slot] & EXCLUSIVE:
@@ -188,7 +190,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
 def _unit(
     variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
 ) -> UnitPlacementVariables:
-    """Return one unit: `per_unit` positions inside one node in each requested resource; variable only in `free`."""
+    """Return one unit: `per_unit` positions on one node in each requested resource, variable only in `free`."""
     solver, facts = variables.solver, variables.facts
     unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -212,7 +214,7 @@ def _unit(
 
 
 def _whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
-    """Return a whole node: all its positions, in every resource of the model."""
+    """Return a whole node: all its positions in every resource of the model."""
     unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         stride = int(variables.stride[r])
@@ -223,11 +225,11 @@ def _whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray
 
 
 _MOST_STEPS = 50_000
-"""Maximum number of staircase entries that the solver gets per unit, about 0.15 us each."""
+"""Maximum number of staircase entries that the solver gets per unit, at about 0.15 us each."""
 
 
 def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
-    """Return `held` as a staircase; None if it would be too large."""
+    """Return `held` as a staircase; None if the staircase would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
     for position, size, duration_s in zip(*(column.tolist() for column in held.columns()), strict=True):
@@ -250,7 +252,7 @@ def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRect
 
 
 def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
-    """Return the fixed boxes of resource `r`; adjacent boxes of equal end are merged, also across nodes."""
+    """Return the fixed boxes of resource `r`; adjacent boxes with equal ends are merged, also across nodes."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)
     base[variables.nodes] = np.arange(len(variables.nodes))

@@ -1,4 +1,4 @@
-"""Presolve: if no search can change the decision, the solver is not called."""
+"""Presolve: skip the solver if no search can change the decision."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import relax
 
 _NODES = 1000
-"""Nodes of the relaxed tree, about 10 ms. More rarely prove more (measured in contended rounds of KIT)."""
+"""Number of nodes of the relaxed tree, about 10 ms. More nodes rarely prove more (measured in contended KIT rounds)."""
 _DIVES = 16
-"""Dives during the tree search, up to 2 ms each."""
+"""Number of dives during the tree search, up to 2 ms each."""
 _SHAKES = 16
-"""Dives in perturbed order, if the tree proves nothing."""
+"""Number of dives in perturbed order if the tree proves nothing."""
 
 
 def place_all_now(facts: CpInstance) -> CpSolveResult | None:
-    """Return the result that starts every considered job now, if the dive can place them; else None.
+    """Return the result that starts every considered job now; None if the dive cannot place them all.
 
-    It is optimal: no term of an objective decreases with the job's start, and no start is before now.
+    This result is optimal: no term of an objective decreases with a job's start, and no start is before now.
     """
     plan = empty_plan(facts)
     if dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
@@ -51,8 +51,8 @@ def first_leaf_meets_bound(facts: CpInstance, objective: TotalDelayObjective, se
     """Return the first leaf, improved by branch and bound on the problem without places.
 
     A plan whose delays cost as much as those of the best relaxed plan is optimal, and the result is certain. If all
-    jobs are interchangeable, the best relaxed plan is known without a search. A result that is not certain holds the
-    best plan found, including dives in perturbed order, as a starting point for the solver.
+    jobs are interchangeable, the best relaxed plan is known without a search. An uncertain result contains the best
+    plan found, including dives in perturbed order, as a starting point for the solver.
     """
     plan = cp_problem.first_leaf(facts)
     relaxed = relax(facts, True)
@@ -75,8 +75,8 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveRe
     """Return the same for the pool model, which has no places: if the tree is exhausted, its best plan is optimal.
 
     If no pool can run short, all jobs start now. This model does not check whether they fit on the nodes.
-    `left_shifted` excludes plans in which a job could start earlier by itself, which makes the tree much smaller. The
-    models of cp19 do not use it, to keep their published results.
+    `left_shifted` excludes plans in which a single job could start earlier, which makes the tree much smaller. The
+    models of cp19 do not use it, so that their published results can be reproduced.
     """
     facts, objective = problem.facts, problem.objective
     relaxed = pool_relaxation(problem)
@@ -91,7 +91,7 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveRe
 
 
 def pool_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-    """Return the relaxation to pools. Jobs fixed at the end of the horizon follow the considered jobs."""
+    """Return the relaxation to pools. Jobs that are fixed at the end of the horizon follow the considered jobs."""
     facts = problem.facts
     return relax(facts.with_considered_jobs(np.concatenate((facts.jobs, problem.rest))), False)
 
@@ -102,7 +102,7 @@ def is_infeasible(problem: CpProblem) -> bool:
     There are two reasons:
 
     - a job is longer than the horizon, which overdue jobs shorten;
-    - the jobs that are not searched, which all end with the horizon, do not fit together.
+    - the jobs that are not searched, which all end at the horizon, do not fit together.
     """
     facts = problem.facts
     if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
@@ -114,14 +114,14 @@ def is_infeasible(problem: CpProblem) -> bool:
 
 
 def _meets(bound: float, objective: TotalDelayObjective, plan: CpPlan) -> bool:
-    """Return whether no plan can be better, up to rounding."""
+    """Return whether no plan can be better, apart from rounding."""
     return bound >= delay(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
 def perturbed_dives(
     facts: CpInstance, best: CpPlan, objective: TotalDelayObjective, random: np.random.Generator
 ) -> CpPlan:
-    """Return the best of `best` and of dives in the order of its starts, perturbed by a few places."""
+    """Return the best of `best` and of dives in the order of its starts, each perturbed by a few places."""
     J, trial = len(facts.jobs), empty_plan(facts)
     least = delay(objective, best.start_s)
     for _ in range(_SHAKES):

@@ -1,8 +1,8 @@
 """The search control of cp19: limits that double, and a stop after restarts without improvement.
 
-If a plan exists, the solver first verifies it as a whole. Then it restarts: each restart is a separate search for a
-plan better than the best so far. Two kinds alternate: searches that branch on every unit, which may prove optimality,
-and searches in a perturbed order.
+If a plan exists, the solver first verifies the whole plan. Then it restarts: each restart is a separate search for a
+plan better than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which may prove
+optimality, and searches in a perturbed order.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MODELS: dict[str, Any] = {
 def improve(
     problem: CpProblem, answer: CpSolveResult, model_name: str, limit: SearchLimit, seed: int, guided: bool = True
 ) -> CpSolveResult:
-    """Verify the plan of `answer` with the solver, and search for a cheaper one.
+    """Verify the plan of `answer` with the solver, and search for a cheaper plan.
 
-    Status `optimal`: proved; `feasible`: found or verified by the solver; `unverified`: the limit was reached first,
-    the plan is unchanged. Path `dive`: the model would be too large for the limit, the plan is unchanged.
+    Status `optimal`: proven; `feasible`: found or verified by the solver; `unverified`: the limit was reached first,
+    and the plan is unchanged. Path `dive`: the model would be too large for the limit, and the plan is unchanged.
 
-    Without `guided` the solver uses its own search and gets no plan. If that ends without a proof, the guided search
-    follows, in the order of the jobs. Path `late`: the limit was reached before a first plan; `infeasible`: there is
-    none.
+    If `guided` is false, the solver uses its own search and gets no plan. If this search ends without a proof, the
+    guided search follows, in the order of the jobs. Path `late`: the limit was reached before a first plan was found;
+    `infeasible`: there is no plan.
     """
     if model_name == "positions" and all_alike(problem.facts):
         model_name = "slots"
@@ -86,10 +86,10 @@ def improve(
 def _parameters(model_name: str) -> Any:
     """Return solver parameters without redundant propagators.
 
-    Diffn adds no cumulatives per unit, because ours take jobs as a whole. Elements have no tables of range minima: with
-    1,173 nodes these took half of the build time and saved no branches. A model with nodes has a cumulative per node
-    and resource. Its propagation is fast with time tables only, which are sufficient. With edge finders and
-    disjunctions one propagation can take a second, and the solver checks its limit only between decisions.
+    Diffn adds no cumulatives per unit, because ours take jobs as a whole. Elements have no tables of range minima,
+    which took half of the build time with 1,173 nodes and saved no branches. A model with nodes has a cumulative per
+    node and resource. Its propagation is fast with time tables only, which are sufficient. With edge finders and
+    disjunctions, one propagation can take a second, and the solver checks its limit only between decisions.
     """
     parameters = pywrapcp.Solver.DefaultSolverParameters()
     parameters.diffn_use_cumulative = False
@@ -108,7 +108,7 @@ class RemainingSearchBudget:
     """
 
     def __init__(self, solver: Any, limit: SearchLimit, doubled: int, reserve: int, least: int = 0) -> None:
-        # The solver keeps this callback alive in C++, where the garbage collector cannot see the cycle.
+        # The solver keeps this callback alive in C++, where the garbage collector cannot see the reference cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
         self._until = min(limit.total_budget - reserve, self._spent() + max(least, limit.first_budget << doubled))
         self.crossed = False
@@ -124,7 +124,7 @@ class RemainingSearchBudget:
 
 
 class RestartSearch:
-    """The restarts of one call: the best plan so far (None before the first), and the solver's status."""
+    """The restarts of one call, with the best plan so far (None before the first) and the solver's status."""
 
     def __init__(
         self, model: ConstraintModel, problem: CpProblem, plan: CpPlan | None, same: Sequence[IntArray] = ()
@@ -145,18 +145,18 @@ class RestartSearch:
             model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: SearchLimit, doubled: int = 0) -> RemainingSearchBudget:
-        """Return the budget of the next search: the first limit, doubled `doubled` times, or `least_ms` if more.
+        """Return the budget of the next search: the first limit, doubled `doubled` times, but at least `least_ms`.
 
-        Releasing a model takes as long as building it, and the limit includes that time.
+        Releasing a model takes as long as building it, and the limit includes this time.
         """
         return RemainingSearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
     def restart(self, limit: SearchLimit, random: np.random.Generator) -> None:
-        """Verify the plan, then search until the limit, a proof, or the stop of the search control.
+        """Verify the plan, then search until the limit, a proof, or a stop by the search control.
 
-        A search gets the first limit, or the time to build the model and verify the plan, if that is more. Every search
-        begins with a propagation of the whole model, so a smaller limit would allow no branch. After a search without
-        improvement the limit doubles.
+        A search gets the first limit, or the time to build the model and verify the plan, whichever is longer. Every
+        search begins with a propagation of the whole model, so a smaller limit would not allow a single branch. After a
+        search without improvement, the limit doubles.
         """
         if limit.effort is None:
             self._built_ms = self._least_ms = int(self._model.solver.WallTime())
@@ -185,7 +185,7 @@ class RestartSearch:
             turn += 1
 
     def _verify(self, budget: RemainingSearchBudget, plan: CpPlan) -> None:
-        """Post the plan as a whole; the solver propagates every constraint."""
+        """Post the whole plan at once; the solver propagates every constraint."""
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
         for j, start in enumerate(self._model.start):
@@ -208,7 +208,7 @@ class RestartSearch:
         return self._model.search(self.plan.copy(), self._rank(self.plan, turn, random), complete)
 
     def _rank(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
-        """Return by job its rank among jobs that can start first: as in the best plan, later perturbed."""
+        """Return each job's rank among jobs that can start first: as in the best plan, perturbed in later turns."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))
@@ -221,7 +221,7 @@ class RestartSearch:
         return found
 
     def _improved_by(self, search: Any, budget: RemainingSearchBudget) -> bool:
-        """Search for plans cheaper than the best; return whether one was found."""
+        """Search for plans cheaper than the best so far; return whether one was found."""
         solver = self._model.solver
         steps = [search]
         if self._best is not None:
@@ -237,10 +237,10 @@ class RestartSearch:
 
 
 def find_symmetric_jobs(facts: CpInstance, objective: TotalDelayObjective) -> list[IntArray]:
-    """Return groups of interchangeable considered jobs as ascending positions.
+    """Return groups of interchangeable considered jobs, as ascending positions.
 
-    Jobs of equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
-    only one of the plans that differ by exchanges.
+    Jobs with equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
+    only one of the plans that differ by such exchanges.
     """
     slots, table = facts.jobs, facts.table
     requested = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)
@@ -250,7 +250,7 @@ def find_symmetric_jobs(facts: CpInstance, objective: TotalDelayObjective) -> li
 
 
 def sort_symmetric_starts(plan: CpPlan, alike: list[IntArray]) -> CpPlan:
-    """Return the plan with the jobs of each group starting in the order in which they are considered."""
+    """Return the plan in which the jobs of each group start in the order in which they are considered."""
     found = plan.copy()
     for group in alike:
         for j, other in zip(

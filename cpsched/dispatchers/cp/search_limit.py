@@ -1,4 +1,4 @@
-"""The limit of a search, in seconds or in branches."""
+"""Search limits in seconds or in branches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from cpsched.dispatchers.cp.cp_dispatcher_config import Control
 from cpsched.errors import require
 
 _SHARES = 8
-"""The first search gets 1 / `_SHARES` of an effort."""
+"""The first search gets 1 / `_SHARES` of the effort."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimit:
-    """Limits of searches: `first_s` seconds, doubled after one without improvement, `total_s` in total.
+    """Limits of a call: `total_s` in total, `first_s` for the first search, doubled after one without improvement.
 
-    With `effort` the limit is in branches, an eighth of them for the first search, and no clock is read. The call ends
-    after `restarts` in a row without improvement (cp19 section 3: delta_max, delta, k). A model is not built if its
-    size implies more than `model_s` seconds to build and propagate, which cannot be interrupted.
+    With `effort`, the limit is in branches, an eighth of them for the first search, and no clock is read. The call ends
+    after `restarts` consecutive searches without improvement (cp19 section 3: delta_max, delta, k). A model is not
+    built if, by its size, building and propagating it would take more than `model_s` seconds, because this cannot be
+    interrupted.
     """
 
     total_s: float
@@ -26,7 +27,7 @@ class SearchLimit:
     effort: int | None = None
     model_s: float = 0.1
     control: Control = "stops"
-    """What follows a search without improvement, see `cp_dispatcher_config.WORDS`."""
+    """The action after a search without improvement, see `cp_dispatcher_config.WORDS`."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
@@ -36,15 +37,15 @@ class SearchLimit:
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
     def is_within_limit(self, cost_s: float) -> bool:
-        """Return whether to build a model that takes `cost_s` seconds to build and propagate.
+        """Return whether a model that takes `cost_s` seconds to build and propagate fits the limits.
 
-        Releasing it takes as long again.
+        Releasing the model takes the same time again.
         """
         return cost_s <= self.model_s and (self.effort is not None or 2 * cost_s <= self.total_s)
 
     @property
     def total_budget(self) -> int:
-        """Total limit in branches or milliseconds."""
+        """Limit of the whole call, in branches or milliseconds."""
         return self.effort if self.effort is not None else int(self.total_s * 1000)
 
     @property

@@ -1,9 +1,10 @@
 """PCP'20's model for identical units: equal positions form one class, which needs no variables.
 
 If every considered job requests the same kind of unit, a node holds a fixed number of units at a time. The room for one
-unit is a *slot*: equal positions, merged. A slot held by a running job becomes free when that job ends, and stays free.
-So the jobs fit exactly if at no moment more units run than slots are free. Taken in the order of starts, each job finds
-enough free slots, whichever slots the others took. One cumulative states this. The dive's kernel chooses the places.
+unit is a *slot*: equal positions, merged. A slot used by a running job becomes free when that job ends, and stays free.
+So the jobs fit if and only if at no time more units run than slots are free. If the jobs are taken in the order of
+their starts, each job finds enough free slots, whichever slots the others took. One cumulative states this. The dive's
+kernel chooses the places.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: CpInstance) -> bool:
-    """Return whether all units of the considered jobs are of one kind, so that counting a node's room suffices."""
+    """Return whether all units of the considered jobs are identical, so that counting a node's room suffices."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
         return False
     sharing, slot = int(facts.table.sharing[slots[0]]), int(slots[0])
-    if sharing & EXCLUSIVE:  # a slot is a whole node: all must hold equally many units
+    if sharing & EXCLUSIVE:  # a slot is a whole node: all nodes must hold the same number of units
         room = room_when_empty(facts, slot)
         return len(np.unique(room[room > 0])) <= 1
     if sharing & DISTINCT:  # a job may use only one slot of a node
@@ -40,16 +41,16 @@ def all_alike(facts: CpInstance) -> bool:
 
 
 class IdenticalUnitsModel(CumulativeModel):
-    """The model by slots, which form a pool."""
+    """The slot model, in which the slots form a pool."""
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the capacities that can run short. The slots come first and imply the others."""
+        """Return the capacities that can run short. The slots come first and imply the other capacities."""
         return relax(problem.facts, True)
 
     @property
     def cost_s(self) -> float:
-        """Expected time to build and propagate once, in seconds."""
+        """Expected time to build the model and propagate once, in seconds."""
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post_constraints(self) -> None:
@@ -63,9 +64,7 @@ class IdenticalUnitsModel(CumulativeModel):
 
 
 class IdenticalUnitsBuilder(ScheduleOrPostponeBuilder):
-    """Search by slots. Both forms of `ScheduleOrPostponeBuilder` are equal here, because other places change
-    nothing.
-    """
+    """Searches by slots; both forms of `ScheduleOrPostponeBuilder` are equal here, as other places change nothing."""
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

@@ -1,4 +1,4 @@
-"""The result of a solver call, and the decision from it."""
+"""The result of a solver call, and the decision derived from it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cpsched.wait_reasons import wait_reasons_of
 class CpSolveResult:
     """A plan for the considered jobs (or None), how it was found, and the cost of the search.
 
-    `bound` is a proved lower bound of the cost of delays (see `cp_objective`). `certain`: no search can improve the
-    plan.
+    `bound` is a proven lower bound on the cost of delays (see `cp_objective`). `certain` means that no search can
+    improve the plan.
     """
 
     plan: CpPlan | None
@@ -32,9 +32,9 @@ class CpSolveResult:
     solver_s: float = 0.0
     branches: int = 0
     first_s: float = 0.0
-    """Solver time until its first plan, s."""
+    """Solver time until the first plan, s."""
     best_s: float = 0.0
-    """Solver time until its best plan, s."""
+    """Solver time until the best plan, s."""
 
 
 def effort_of(facts: CpInstance, answer: CpSolveResult, objective: TotalDelayObjective, variables: int) -> Effort:
@@ -57,7 +57,7 @@ def effort_of(facts: CpInstance, answer: CpSolveResult, objective: TotalDelayObj
 def decision_of_placed_plan(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need
 ) -> Decision:
-    """Start the jobs whose start is now where the plan has placed them."""
+    """Start the jobs whose planned start is now, on the places in the plan."""
     return _explained(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
@@ -66,7 +66,7 @@ def decision_with_allocation(
 ) -> Decision:
     """Place the jobs whose start is now, in priority order; a job that fits on no nodes waits (cp19 section 2.2).
 
-    `unplaced` in the decision's effort counts such jobs.
+    `unplaced` in the decision's effort counts the jobs that do not fit.
     """
     chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
     if len(chosen):
@@ -81,7 +81,7 @@ def decision_with_allocation(
 
 
 def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
-    """Start no job; but if none runs, start the first that fits, because the next round would be the same."""
+    """Start no job; but if none is running, start the first that fits, as the next round would be the same."""
     able = startable(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)
@@ -111,6 +111,6 @@ def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
 
 
 def expected_starts(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
-    """Return expected starts aligned with the queue; `NEVER` for jobs that were not considered."""
+    """Return expected starts in queue order; `NEVER` for jobs that were not considered."""
     at = dict(zip(jobs.tolist(), start_s.tolist(), strict=True))
     return np.array([at.get(slot, NEVER) for slot in snapshot.queue.tolist()], dtype=np.int64)

@@ -1,5 +1,5 @@
-"""`lookahead`: plan every pending job by a short search over orders of the queue.
+"""`lookahead`: plan every pending job, using a short search over orders of the queue.
 
 - `objectives`: the cost of a plan, one row per objective.
-- `lookahead_dispatcher`: the dispatcher. The search is compiled (`cpsched.kernels.order_search`).
+- `lookahead_dispatcher`: the dispatcher. Its search is compiled (`cpsched.kernels.order_search`).
 """

@@ -25,40 +25,44 @@ from cpsched.site.priority_weights import FloatArray, site_priority_multipliers
 from cpsched.wait_reasons import wait_reasons_of
 
 COST_TOLERANCE: FloatArray = np.zeros(0)
-"""The site weighs all jobs equally."""
+"""No site factors: the site weighs all jobs equally."""
 
 PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
 
 ALL_CANDIDATES = 127
 
 LEAST_WORK = 100
-"""Minimum of `work`, if the queue is long enough."""
+"""Lower bound on `work`, if the queue is long enough."""
 
 LEAST_AGED_S = 60.0
-"""Minimum of the age at which ageing doubles a price, in seconds."""
+"""Minimum of the age at which ageing doubles a job's cost, in seconds."""
 
 MIN_SLOWDOWN_RUN_S = 50
-"""Minimum number of placed jobs for an estimate of the time per placement."""
+"""Minimum number of placed jobs from which the time per placement is estimated."""
 
 
 class Lookahead(Dispatcher):
-    """Plan the whole queue: an order is decoded into a plan, in which each job gets its earliest start that delays no
-    job before it. A local search improves the best of several orders. The decision is the plan's starts at now.
+    """Plans the whole queue with a local search over orders of the queue.
+
+    An order is decoded into a plan, in which each job gets the earliest start that delays no job before it. The search
+    starts from the best of several orders. The decision consists of the plan's starts at the present time.
 
     - `objective`: what the plan minimises, see `cpsched.dispatchers.lookahead.objectives`.
-    - `effort`: number of orders that the search of a round decodes, after the candidates; None: the objective's
-      default. No clock is read: the same snapshot, `seed` and history give the same decision.
-    - `work`: once this many jobs were placed on nodes in a round, over all orders, no further order is tried. So long
-      queues take little longer than short ones. On a counted pool, which is faster, the limit is 20 times as high.
-    - `limit_s`: target for the time of a decision, in seconds, if the caller reports the last times (`took`; the bridge
-      does). `work` then adapts and is part of the memory, so a recorded round is replayed as it was. None: `work` is
-      fixed.
+    - `effort`: number of orders that the search of a round decodes, in addition to the candidates; None means the
+      objective's default. No clock is read: the same snapshot, `seed` and history give the same decision.
+    - `work`: limit on the number of jobs placed on nodes in a round, over all orders. Once it is reached, no further
+      order is tried. So long queues take little longer than short ones. On a counted pool, which is faster, the limit
+      is 20 times as high.
+    - `limit_s`: target for the time of a decision, in seconds. It requires a caller that reports decision times
+      (`took`), as the bridge does. `work` then adapts and is part of the memory, so that a recorded round can be
+      replayed exactly. None means that `work` is fixed.
     - `horizon`: number of jobs at the front of an order that are searched. `covered`: number of jobs with a planned
       start. Later jobs start only if they delay none of these, and have no planned start.
-    - `overdue_h`: a job that waited longer, in hours, is planned before all others, by arrival, so no job starves.
-    - `reserve_by`: with "walltime", plans use walltimes, and estimates only affect the weights. No planned start then
+    - `overdue_h`: jobs that have waited longer than this, in hours, are planned before all others, by arrival, so that
+      no job starves.
+    - `reserve_by`: with "walltime", plans use walltimes, and estimates only affect the weights. Then no planned start
       depends on a prediction.
-    - `site_weight`: weight of the site's priority: 0 none, 1 as much as the objective's own weights, see
+    - `site_weight`: weight of the site's priority. 0 means none, 1 as much as the objective's own weights; see
       `cpsched.site.priority_weights`.
     """
 
@@ -103,11 +107,11 @@ class Lookahead(Dispatcher):
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
         self._jobs: object = None
-        """The jobs that the slots in the search's order refer to."""
+        """The jobs to which the slots in the search's order refer."""
         self._order: list[int] = []
-        """That order as job ids, if it was exported."""
+        """The search's order as job ids, if it was exported."""
         self._first_s: dict[int, int] = {}
-        """The first planned start of each pending job."""
+        """The first planned start of each pending job, by job id."""
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
@@ -133,9 +137,9 @@ class Lookahead(Dispatcher):
         return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
 
     def took(self, seconds: float) -> None:
-        """Set `work` of the next round to what fits into `limit_s` at the pace of this one; at most double it.
+        """Set `work` of the next round to the amount that fits into `limit_s` at the pace of this round.
 
-        A slow round has its full effect at once.
+        From round to round, `work` at most doubles, but it can fall by any factor.
         """
         search = self._search
         if self._limit_s is None or seconds <= 0 or search.counts.placed < MIN_SLOWDOWN_RUN_S:
@@ -144,7 +148,7 @@ class Lookahead(Dispatcher):
         search.settings.work = min(max(LEAST_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
 
     def memory(self) -> dict[str, Any]:
-        """Return the last order as job ids and the first planned starts by job id; with `limit_s` also `work`.
+        """Return the last order as job ids, the first planned starts by job id and, with `limit_s`, also `work`.
 
         Decisions depend on order, work and history. The planned starts are stored for display.
         """
@@ -172,9 +176,9 @@ class Lookahead(Dispatcher):
     def _follow(
         self, history: RunAndWaitHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
-        """Set ageing by the longest wait under `easy`; return the expected run times of queued jobs, float64[Q], s.
+        """Set ageing by the longest wait under `easy`; return the expected run times (s) of queued jobs, float64[Q].
 
-        An estimate below the walltime has precedence over the user's history, because the predictor has more
+        An estimate below the walltime takes precedence over the user's history, because the predictor has more
         information.
         """
         expected_s, longest_s = history.follow(snapshot, site)
@@ -183,7 +187,7 @@ class Lookahead(Dispatcher):
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
-        """Return the site's factor of each queued job's weight, float64[Q]; empty if all are equal."""
+        """Return the site's factors for the weights of queued jobs, float64[Q]; empty if all factors are equal."""
         if not self._site_weight:
             return COST_TOLERANCE
         table, queue = snapshot.table, snapshot.queue
@@ -191,14 +195,14 @@ class Lookahead(Dispatcher):
         return site_priority_multipliers(snapshot, self._site_weight, own)
 
     def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
-        """Store the first planned starts, and drop those of jobs that start or are gone."""
+        """Store first planned starts, and drop those of jobs that start or have left the queue."""
         jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
         has_plan = plan_s != NEVER
         pairs = zip(queue[has_plan].tolist(), plan_s[has_plan].tolist(), strict=True)
         plans = {jobs[slot].id: start_s for slot, start_s in pairs}
         self._first_s = {id: known.get(id, start_s) for id, start_s in plans.items() if start_s != snapshot.now_s}
         lost = known.keys() - plans.keys()
-        if lost:  # gone, or pending without a planned start
+        if lost:  # left the queue, or pending without a planned start
             ids = (jobs[slot].id for slot in queue[~has_plan].tolist())
             self._first_s |= {id: known[id] for id in ids if id in lost}
 
@@ -210,7 +214,7 @@ class Lookahead(Dispatcher):
         return self._order
 
     def _meet(self, snapshot: Snapshot) -> None:
-        """Translate the last order to the slots of this snapshot, if its table is new."""
+        """Map the last order to the slots of this snapshot if its table is new."""
         jobs = snapshot.table.jobs
         if jobs is self._jobs:
             return
@@ -231,9 +235,9 @@ LISTED = (
 
 
 def with_walltime_estimates(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
-    """Return the snapshot with walltimes as estimates, and its slots in the table of the given one.
+    """Return the snapshot with walltimes as estimates, and the slots of its jobs in the original table.
 
-    Running jobs are expected to end at their walltimes, or one second from now if that has passed.
+    Running jobs are expected to end at their walltimes, or one second from now if those have passed.
     """
     table, queued = snapshot.table, len(snapshot.queue)
     slots = np.concatenate((snapshot.queue, snapshot.running))

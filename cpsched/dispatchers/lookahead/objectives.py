@@ -1,7 +1,7 @@
 """The cost of a plan: one row per objective.
 
-Symbols: r processors of a job, E expected run time, W wait so far, s planned start, F = s - submission + E, all in
-seconds, and A the typical area of the queue. The sum of the costs of all jobs is minimised.
+Symbols: r number of processors of a job, E expected run time, W wait so far, s planned start, F = s - submission + E,
+with times in seconds, and A the typical area of the queue. The sum of the costs of all jobs is minimised.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class WaitCostObjective:
-    """An objective: the cost of one second of a job's wait.
+    """An objective, given by the cost of one second of a job's wait.
 
     The cost is r^`r` E^`e` (1 + `flat` A / (r E)) (1 + `ageing` (W / `aged_s`)^`ageing_power`). The *typical area* A is
     the upper quartile of r E over the queue. By area alone, all orders of a busy cluster cost nearly the same. The term
-    per job, whatever its size, puts small jobs first. It leaves the large ones, which are most of the work, in the
-    order of their ages.
+    with `flat` does not depend on a job's size and puts small jobs first. The large jobs, which are most of the work,
+    stay in the order of their ages.
 
-    - `area`: adds `area` times m r E to r^`r` E^`e`, with m the mean of r^`r` E^`e` over the mean of r E in the queue.
-      So the ratio of both sums over the queue does not depend on units.
+    - `area`: adds `area` times m r E to r^`r` E^`e`. Here m is the mean of r^`r` E^`e` over the mean of r E in the
+      queue, so that the ratio of both sums over the queue does not depend on units.
     - `aged_by`: if not 0, `aged_s` is this share of the longest wait under the virtual schedule of `easy`, see
       `cpsched.dispatchers.lookahead.run_history`. E then follows the true run times of the user's jobs.
-    - `bounded`: a job that has waited for half of the bound may not exceed it in a plan, past and planned wait
-      together. The bound is the longest such wait by arrival or in the order of the last round, whichever is shorter.
+    - `bounded`: in a plan, a job that has waited for half of the bound may not exceed the bound with its past and
+      planned wait together. The bound is the longest such wait by arrival or in the order of the last round, whichever
+      is shorter.
     - `power`: if not 0, the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
     - `least_s`: minimum of E, s.
-    - `reserve`: a job with E above `reserve_above_s` that waited less than `reserve_until_s` is planned only if this
-      share of the cluster stays free beside it, for short jobs that arrive later. Counted pools only.
+    - `reserve`: a job with E above `reserve_above_s` that has waited less than `reserve_until_s` is planned only if
+      this share of the cluster stays free for short jobs that arrive later. Counted pools only.
     - `effort`: default number of orders that the search of a round decodes.
     """
 
@@ -74,12 +75,12 @@ class WaitCostObjective:
             by = ("L" if self.aged_by == 1 else f"({self.aged_by:g} L)") if self.aged_by else f"{self.aged_s // 3600} h"
             factors.append(f"(1 + {times}(W / {by})^{self.ageing_power})")
         factors.append(f"(F^{self.power} - (F - E)^{self.power})" if self.power else "(s - now)")
-        aside = f"; {self.reserve:.0%} of the machine kept free beside new long jobs" if self.reserve else ""
-        aside += "; bound of the longest wait" if self.bounded else ""
+        aside = f"; {self.reserve:.0%} of the machine kept free next to new long jobs" if self.reserve else ""
+        aside += "; bound on the longest wait" if self.bounded else ""
         return " ".join(factors) + aside
 
     def weights(self, processors: npt.ArrayLike, expected_s: npt.ArrayLike) -> FloatArray:
-        """Return the cost of a second for each queued job without wait, float64[Q], from r and E.
+        """Return the cost of a second's wait for each queued job that has not waited yet, float64[Q], from r and E.
 
         `kernels.plan_costs.weigh_jobs` computes the same for the search.
         """
@@ -90,7 +91,7 @@ class WaitCostObjective:
         return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
 
     def to_price_parameters(self) -> WaitCostParameters:
-        """Return the row as the kernels read it."""
+        """Return the objective in the form that kernels read."""
         return WaitCostParameters(
             **{name: getattr(self, name) for name in fields_of(WaitCostParameters)} | {"bounded": int(self.bounded)}
         )
@@ -147,4 +148,4 @@ if TYPE_CHECKING:
     ObjectiveName = str
 else:
     ObjectiveName = Literal[tuple(OBJECTIVES)]
-    """A name of `OBJECTIVES`; command lines list them as choices."""
+    """A key of `OBJECTIVES`; command lines list them as choices."""

@@ -1,4 +1,4 @@
-"""True run times by user and waits under EASY: the history that prices depend on."""
+"""True run times by user, and waits under EASY: the history on which costs depend."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from cpsched.site.priority_weights import FloatArray
 
 
 class RunAndWaitHistory:
-    """Run times of ended jobs, and a virtual schedule of `easy` over the same jobs beside the real one.
+    """Run times of ended jobs, and a virtual schedule of the same jobs under `easy`, updated along with the real one.
 
     Call `follow` before reading results. Without history, jobs are expected to run to their walltimes, and jobs that
-    already run have not waited.
+    are already running have not waited.
     """
 
     def __init__(self) -> None:
         self.shares = MeanWalltimeShares()
         self._virtual = new_virtual_schedule()
         self._ended: dict[int, int] = {}
-        """Run times, by job id, of jobs that ended since the virtual schedule was last updated."""
+        """Run times, by job id, of jobs that have ended since the last update of the virtual schedule."""
         self._jobs: object = None
         self._ids: IntArray = np.zeros(0, np.int64)
         self._user: IntArray = np.zeros(0, np.int64)
-        """By slot: index of the job's user in `_share`."""
+        """Index of the job's user in `_share`, by slot."""
         self._index: dict[str, int] = {}
         self._share: FloatArray = np.ones(0)
-        """By user index: `MeanWalltimeShares.of`."""
+        """`MeanWalltimeShares.mean_run_share` of each user, by user index."""
 
     def learn(self, ended: EndedJob) -> None:
-        """Record a job that ended."""
+        """Record an ended job."""
         self.shares.learn(ended)
         self._ended[ended.job.id] = ended.run_s
         if len(self._ended) > MOST_AHEAD:
@@ -55,7 +55,7 @@ class RunAndWaitHistory:
         """Advance the virtual schedule to now.
 
         Return the expected run time of each queued job, float64[Q], and the longest wait under `easy`, both in seconds.
-        The longest wait covers jobs that are pending there now and jobs that started there recently.
+        The longest wait covers jobs that are pending in the virtual schedule now, and jobs that started in it recently.
         """
         self._meet(snapshot)
         expected_s = self.expected_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
@@ -64,16 +64,16 @@ class RunAndWaitHistory:
         return expected_s[: len(snapshot.queue)], float(longest_s)
 
     def expected_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
-        """Return the expected run times of the jobs of `slots` in seconds, at least 1."""
+        """Return the expected run times of the jobs in `slots` in seconds, at least 1."""
         if not len(self._share):
             self._share = np.array([self.shares.mean_run_share(user) for user in self._index])
         found: FloatArray = np.maximum(1.0, self._share[self._user[slots]] * snapshot.table.walltime_s[slots])
         return found
 
     def memory(self) -> dict[str, Any]:
-        """Return shares and virtual schedule as JSON.
+        """Return shares and the virtual schedule as JSON.
 
-        An entry is one text, because the journal stores only changed texts of a list.
+        Each entry is one string, because the journal stores only changed strings of a list.
         """
         self._note_ended()
         virtual = self._virtual
@@ -84,7 +84,7 @@ class RunAndWaitHistory:
         }
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Replace the state by an earlier `memory`."""
+        """Replace the state with an earlier `memory`."""
         self.shares.recall(memory["shares"])
         self._ended.clear()
         self._virtual = new_virtual_schedule()
@@ -102,7 +102,7 @@ class RunAndWaitHistory:
             self._ended.clear()
 
     def _meet(self, snapshot: Snapshot) -> None:
-        """Map users and entries to the slots of this snapshot, if its table is new or has grown."""
+        """Map users and entries to the slots of this snapshot if its table is new or has grown."""
         jobs, known = snapshot.table.jobs, len(self._ids)
         if jobs is self._jobs and len(jobs) == known:
             return

@@ -17,23 +17,23 @@ from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, S
 from cpsched.registration import FileParameter, Registration
 
 LAST = NEVER
-"""The rank of a job that arrived after the last plan: behind ranked jobs of equal priority, by arrival."""
+"""The rank of a job that arrived after the last plan: behind ranked jobs with equal priority, by arrival."""
 
 
 class PriorityBoostTable:
-    """Result of the last plan by slot: points added to a job's priority, and its rank among equals."""
+    """The result of the last plan by slot: points added to a job's priority, and its rank among equals."""
 
     def __init__(self) -> None:
         self._jobs: object = None
-        """The jobs that the slots refer to."""
+        """The jobs to which the slots refer."""
         self._slots = self._points = self._rank = np.zeros(0, np.int64)
         self._by_id: dict[int, tuple[int, int]] = {}
         """The same by job id, if the slots belong to another table."""
 
     def assign_boosts(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
-        """Order the jobs of the slots in `order` within each tier, with the fewest added points.
+        """Order the jobs in `order` (slots) within each tier, with the fewest additional points.
 
-        No job loses points. A job that must precede one of higher priority gets the difference.
+        No job loses points. A job that must precede a job with higher priority gets the difference.
         """
         self._jobs, self._slots = table.jobs, order
         self._points, self._rank = np.zeros(len(table.jobs), np.int64), np.full(len(table.jobs), LAST)
@@ -43,14 +43,14 @@ class PriorityBoostTable:
             self._points[mine] = np.maximum.accumulate(own[::-1])[::-1] - own
 
     def order_of(self, snapshot: Snapshot) -> IntArray:
-        """Return the positions of the queue by tier, by priority with points, by rank."""
+        """Return the positions of the queue by tier, then by priority including points, then by rank."""
         table, queue = snapshot.table, snapshot.queue
         self._meet(table)
         total = table.priority[queue] + self._points[queue]
         return np.lexsort((self._rank[queue], -total, -table.tier[queue])).astype(np.int64)
 
     def to_json(self) -> dict[str, list[int]]:
-        """Return points and rank by job id as text, the input of `restore_json`."""
+        """Return [points, rank] by job id, where ids are strings, as input of `restore_json`."""
         if self._jobs is not None:
             jobs: Any = self._jobs
             named = zip(self._slots.tolist(), self._points[self._slots].tolist(), strict=True)
@@ -58,7 +58,7 @@ class PriorityBoostTable:
         return {str(id): list(row) for id, row in self._by_id.items()}
 
     def restore_json(self, told: Mapping[str, Any]) -> None:
-        """Replace the state by an earlier state."""
+        """Replace the state with an earlier one."""
         self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in told.items()}
 
     def _meet(self, table: JobTable) -> None:
@@ -79,11 +79,11 @@ class PriorityBoostTable:
 
 
 class BoostedSlurmDispatcher(Dispatcher):
-    """Start jobs like Slurm's scheduler, in the order of an adviser's plan.
+    """Starts jobs like Slurm's scheduler, in the order of an adviser's plan.
 
-    The adviser plans the queue every `every_s` seconds, if any event occurred. The jobs are then ordered by planned
-    start, those without one last, within tiers. Until the next plan, a new job is placed by its own priority. So each
-    ranked job gets only the additional points that its position needs. With `every_s` 0 the adviser plans every time.
+    The adviser plans the queue every `every_s` seconds, if an event has occurred. The jobs are then ordered within
+    tiers by planned start, jobs without one last. Until the next plan, a new job is placed by its own priority. Each
+    ranked job gets only the additional points that its position needs. If `every_s` is 0, the adviser plans every time.
 
     The adviser is any dispatcher with planned starts. The default is `lookahead` with `objective`, `effort`, `work`,
     `site_weight` and `seed`. The other settings are those of `slurm`.
@@ -112,9 +112,9 @@ class BoostedSlurmDispatcher(Dispatcher):
         self.learns = self.adviser.learns
         self._points = PriorityBoostTable()
         self._seen: tuple[int, ...] = ()
-        """The last snapshot: pending jobs, submission of the newest one, running jobs."""
+        """The last snapshot: number of pending jobs, submission of the newest one, number of running jobs."""
         self._due_s = self._advised_s = -NEVER
-        """Next planning time, NEVER without an event; and the second for which the plan requested passes."""
+        """Next planning time, `NEVER` without an event; and the time for which the plan requested passes."""
 
     @override
     def learn(self, ended: EndedJob) -> None:
@@ -159,7 +159,7 @@ class BoostedSlurmDispatcher(Dispatcher):
         return Decision(decision.starts, decision.effort, *whole, None if again_s == NEVER else again_s)
 
     def _note(self, now_s: int, seen: tuple[int, ...]) -> None:
-        """After an event, schedule planning at the next multiple of `every_s`, which may be now."""
+        """After an event, schedule planning for the next multiple of `every_s`, which may be now."""
         if seen != self._seen:
             self._due_s = min(self._due_s, self._after(now_s - 1))
         self._seen = seen
@@ -169,7 +169,7 @@ class BoostedSlurmDispatcher(Dispatcher):
         return (now_s // self._every_s + 1) * self._every_s if self._every_s else now_s + 1
 
     def _take_advice(self, snapshot: Snapshot) -> None:
-        """Run the adviser and set points from its plan. If the order changed, request a pass."""
+        """Run the adviser and set points from its plan. If the order has changed, request a pass."""
         before = self._points.order_of(snapshot)
         plan_s = self.adviser.decide(snapshot, "plan").plan_s
         if plan_s is None:
@@ -183,7 +183,7 @@ class BoostedSlurmDispatcher(Dispatcher):
 
 
 def queue_fingerprint(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return values that change when a job arrives, ends or starts."""
+    """Return values that change when a job arrives, starts or ends."""
     return len(snapshot.queue), int(snapshot.table.submit_s[snapshot.queue[-1]]), len(snapshot.running)
 
 

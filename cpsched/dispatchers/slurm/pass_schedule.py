@@ -1,4 +1,4 @@
-"""When slurmctld runs its scheduling passes: at submissions, at job ends, and by timers.
+"""The times of slurmctld's scheduling passes: at submissions, at job ends, and by timers.
 
 Sources: `slurmctld/controller.c` (`_slurmctld_background`), `slurmctld/job_mgr.c` (`job_allocate`),
 `slurmctld/proc_req.c` (`_slurm_rpc_epilog_complete`) and `sched/backfill/backfill.c` (`backfill_agent`).
@@ -17,26 +17,26 @@ LONG_AGO_S = -(1 << 40)
 
 
 class SchedulingPassHistory(NamedTuple):
-    """State of the passes before the next instant: times in seconds, flags 0 or 1."""
+    """State of the passes before the next instant: times in seconds, flags as 0 or 1."""
 
     seen_s: int = LONG_AGO_S
-    """Last decision."""
+    """Time of the last decision."""
     asked_s: int = LONG_AGO_S
-    """Last pass that was run on request."""
+    """Time of the last pass that ran on request."""
     full_s: int = LONG_AGO_S
-    """Last pass through the whole queue."""
+    """Time of the last pass through the whole queue."""
     pass_s: int = LONG_AGO_S
-    """Last main loop, for any reason."""
+    """Time of the last main loop, for any reason."""
     backfill_s: int = LONG_AGO_S
-    """Last start of backfill."""
+    """Time of the last start of backfill."""
     running: int = 0
-    """Number of running jobs after it."""
+    """Number of running jobs after the last decision."""
     waiting: int = 0
-    """Number of pending jobs after it."""
+    """Number of pending jobs after the last decision."""
     asked: int = 0
     """Whether a pass was requested and has not run yet."""
     changed: int = 0
-    """Whether an event occurred since the last backfill that could enable a start."""
+    """Whether an event that could enable a start has occurred since the last backfill."""
     cut: int = 0
     """Whether the last main loop stopped at a limit."""
 
@@ -53,7 +53,7 @@ class QueueAgeSummary:
 
 @dataclass(frozen=True, slots=True)
 class DueSchedulingPasses:
-    """The passes of one instant, and the schedule after them if they start nothing."""
+    """The passes of one instant, and the schedule after them if they start no job."""
 
     main: int
     backfill: bool
@@ -63,8 +63,8 @@ class DueSchedulingPasses:
 def due_passes(agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: QueueAgeSummary) -> DueSchedulingPasses:
     """Return the passes that slurmctld runs now.
 
-    At the first instant all are due. Passes between two instants without an event would have started nothing, so they
-    count as done.
+    At the first instant, all passes are due. Passes between two instants without an event would have started nothing,
+    so they count as done.
     """
     now_s, first = seen.now_s, agenda.seen_s == LONG_AGO_S
     arrived, ended = seen.newest_s > agenda.seen_s, seen.running < agenda.running
@@ -74,7 +74,7 @@ def due_passes(agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: 
     if rules.bf_interval == OFF:
         backfill = False
     else:
-        # Without pending jobs backfill does not run, but checks every second whether it should.
+        # Without pending jobs, backfill does not run, but checks every second whether it should.
         next_s = last_s + rules.bf_interval
         next_s = next_s if agenda.waiting else now_s if first else max(next_s, seen.oldest_s)
         if next_s <= now_s:
@@ -109,18 +109,18 @@ def _main(
 
 
 def min_interval_s(rules: SchedulerParameters) -> int:
-    """Return `sched_min_interval` in whole seconds, rounded up; less than a second has no effect here."""
+    """Return `sched_min_interval` in seconds, rounded up; 0 if it is below a second, which has no effect here."""
     return -(-rules.sched_min_interval // 1_000_000) if rules.sched_min_interval >= 1_000_000 else 0
 
 
 class SchedulingPassResults(NamedTuple):
-    """Results of the passes of an instant."""
+    """The results of the passes of an instant."""
 
     waiting: int
-    """Jobs still pending."""
+    """Number of jobs that are still pending."""
     started: int
     backfilled: int
-    """Number of started jobs that backfill started."""
+    """Number of jobs started by backfill."""
     main_cut: bool
     backfill_cut: bool
 
@@ -129,7 +129,7 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
     """Return the schedule after the passes of an instant."""
     agenda = made.after
     by_main = came.started - came.backfilled
-    # A limit that stopped backfill may not stop the next one. Jobs that backfill tested start in no other pass.
+    # A limit that stopped backfill may not stop the next one. Jobs that backfill tested would start in no other pass.
     new = came.backfill_cut and came.started > 0 if made.backfill else bool(agenda.changed or by_main)
     cut = came.main_cut if made.main in (DEPTH, FULL) else bool(agenda.cut)
     running = agenda.running + came.started
@@ -137,7 +137,7 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
 
 
 def next_pass_s(agenda: SchedulingPassHistory, rules: SchedulerParameters, waiting: int) -> int | None:
-    """Return the next second at which a pass may start a job without an event; None if there is none."""
+    """Return the next time (s) at which a pass may start a job without an event; None if there is none."""
     now_s, found = agenda.seen_s, []
     if not waiting:
         return None

@@ -1,6 +1,6 @@
-"""`SchedulerParameters` of slurm.conf: the modelled ones with bounds and defaults, and a parser.
+"""`SchedulerParameters` of slurm.conf: the modelled parameters with bounds and defaults, and a parser.
 
-Names, units, bounds and defaults follow slurm.conf(5) and the functions that read them, `_load_config` in
+Names, units, bounds and defaults follow slurm.conf(5) and the functions that read them: `_load_config` in
 `backfill.c` and `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
 """
 
@@ -23,54 +23,55 @@ _MOST_INT = 2**31 - 1
 class SchedulerParameters:
     """The modelled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it so.
 
-    Each comment names the function of Slurm that the model follows, in bf: `plugins/sched/backfill/backfill.c`,
-    js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, ctl: `slurmctld/controller.c`.
+    The description of each parameter ends with the function of Slurm that the model follows, in bf:
+    `plugins/sched/backfill/backfill.c`, js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, ctl:
+    `slurmctld/controller.c`.
     """
 
     batch_sched_delay: int = 3
-    """Shortest time between two passes that submissions request, s. ctl, `_slurmctld_background`."""
+    """Minimum time between two passes that submissions request, s. ctl, `_slurmctld_background`."""
     bf_busy_nodes: bool = False
     """Whether reservations prefer nodes that run a job. `cons_tres/job_test.c`."""
     bf_interval: int = 30
     """Time between two backfill passes, s; -1 disables backfill. bf, `backfill_agent`."""
     bf_job_part_count_reserve: int = 0
-    """Number of jobs of each partition that may reserve. bf, `_attempt_backfill`."""
+    """Maximum number of jobs per partition that reserve. bf, `_attempt_backfill`."""
     bf_max_job_assoc: int = 0
-    """Most jobs tested per association; replaces the limit per user. bf, `_job_exceeds_max_bf_param`."""
+    """Maximum number of jobs tested per association; replaces the limit per user. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_part: int = 0
-    """Most jobs tested per partition. bf, `_job_exceeds_max_bf_param`."""
+    """Maximum number of jobs tested per partition. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_start: int = 0
-    """Most jobs started per pass. bf, `_attempt_backfill`."""
+    """Maximum number of jobs started per pass. bf, `_attempt_backfill`."""
     bf_max_job_test: int = 500
-    """Most jobs tested per pass, without those that another limit excludes. bf, `_attempt_backfill`."""
+    """Maximum number of jobs tested per pass, without those that another limit excludes. bf, `_attempt_backfill`."""
     bf_max_job_user: int = 0
-    """Most jobs tested per user. bf, `_job_exceeds_max_bf_param`."""
+    """Maximum number of jobs tested per user. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_user_part: int = 0
-    """Most jobs tested per user and partition. bf, `_job_exceeds_max_bf_param`."""
+    """Maximum number of jobs tested per user and partition. bf, `_job_exceeds_max_bf_param`."""
     bf_min_age_reserve: int = 0
-    """Age from which a job reserves, and blocks the main loop, s. bf, js."""
+    """Minimum age at which a job reserves, and blocks the main loop, s. bf, js."""
     bf_min_prio_reserve: int = 0
-    """Priority from which a job does so. bf, js."""
+    """Minimum priority at which a job reserves, and blocks the main loop. bf, js."""
     bf_node_space_size: int | None = None
     """Size of the table of times, which reservations fill; None: `bf_max_job_test`. bf, `_add_reservation`."""
     bf_resolution: int = 60
     """Reservations begin (rounded down) and end (rounded up) at multiples of this, s. bf, `_set_slot_time`."""
     bf_window: int = 1440
-    """How far ahead a reservation may begin, min. bf, `_attempt_backfill`."""
+    """Maximum time from now to the start of a reservation, min. bf, `_attempt_backfill`."""
     default_queue_depth: int = 100
-    """The main loop tests one job more than this, blocked jobs included. js, `_schedule`."""
+    """Number of jobs, including blocked ones, that the main loop tests, minus one. js, `_schedule`."""
     defer: bool = False
-    """No attempt at submission; job ends request a pass as submissions do. jm, `job_allocate`."""
+    """Whether jobs are not tried at submission; job ends request a pass like submissions. jm, `job_allocate`."""
     defer_batch: bool = False
-    """No attempt at submission; not in 22.05. jm, `job_allocate`."""
+    """Whether jobs are not tried at submission; not in 22.05. jm, `job_allocate`."""
     partition_job_depth: int = 0
-    """Most jobs of a partition that the main loop tests. js, `_schedule`."""
+    """Maximum number of jobs per partition that the main loop tests. js, `_schedule`."""
     sched_interval: int = 60
     """Time between two passes through the whole queue, s; -1: only the attempt at submission. ctl, js."""
     sched_max_job_start: int = 0
-    """Most jobs started per main loop. js, `_schedule`."""
+    """Maximum number of jobs started per main loop. js, `_schedule`."""
     sched_min_interval: int = 2
-    """Shortest time between two main loops, microseconds; less than a second has no effect. js, `_sched_agent`."""
+    """Minimum time between two main loops, microseconds; less than a second has no effect. js, `_sched_agent`."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
@@ -105,7 +106,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "sched_max_job_start": (0, _MOST_INT),
     "sched_min_interval": (0, _MOST_INT),
 }
-"""Minimum and maximum of each number."""
+"""Minimum and maximum of each numeric parameter."""
 
 _MAY_BE_OFF = ("bf_interval", "sched_interval")
 _FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
@@ -129,22 +130,22 @@ NO_EFFECT = (
     "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
     "whole_hetjob", "whole_pack",
 )  # fmt: skip
-"""Parameters about the load of slurmctld, submission or execution. Passes of the model take no time."""
+"""Parameters that concern the load of slurmctld, submission or execution. Passes of the model take no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchedulerParameters:
-    """A parsed text: the modelled parameters, and the names of parameters that are not modelled."""
+    """A parsed value: the modelled parameters, and the names of parameters that are not modelled."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
 
 
 def parse_parameters(text: str) -> ParsedSchedulerParameters:
-    """Parse a value of `SchedulerParameters`; names are not case-sensitive.
+    """Parse a value of `SchedulerParameters`; names are case-insensitive.
 
-    Raise `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value out of bounds. (Slurm itself
-    logs an error and uses the default.)
+    Raise `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value that is out of bounds. (Slurm
+    itself logs an error and uses the default.)
     """
     given: dict[str, Any] = {}
     not_modelled: list[str] = []
@@ -167,15 +168,15 @@ def parse_parameters(text: str) -> ParsedSchedulerParameters:
 
 
 def parameters_of_config(text: str) -> str:
-    """Return `SchedulerParameters` from the output of `scontrol show config`, or from a slurm.conf.
+    """Return `SchedulerParameters` from the output of `scontrol show config` or from a slurm.conf.
 
-    Raise `InvalidValue` if the text is neither, or selects a scheduler other than backfill.
+    Raise `InvalidValue` if the text is neither, or if it selects a scheduler other than backfill.
     """
     found = dict(re.findall(r"(?mi)^\s*(SchedulerParameters|SchedulerType|ClusterName)\s*=\s*(.*?)\s*$", text))
     known = {name.lower(): value for name, value in found.items()}
-    require(bool(known), "config_file", text[:40], "must be the output of `scontrol show config`, or a slurm.conf")
+    require(bool(known), "config_file", text[:40], "must be the output of `scontrol show config` or a slurm.conf")
     kind = known.get("schedulertype", "sched/backfill")
-    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill; no other scheduler is modelled")
+    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill; others are not modelled")
     value = known.get("schedulerparameters", "")
     return "" if value == "(null)" else value
 
@@ -202,4 +203,4 @@ def _number(name: str, value: str) -> int:
 
 def _rule(name: str) -> str:
     least, most = BOUNDS[name]
-    return f"must be a whole number from {least:,} to {most:,}" + (", or -1: never" if name in _MAY_BE_OFF else "")
+    return f"must be a whole number from {least:,} to {most:,}" + (", or -1 to disable" if name in _MAY_BE_OFF else "")

@@ -40,14 +40,14 @@ NOTHING_DUE = "no-pass-due"
 
 
 class SlurmDispatcher(Dispatcher):
-    """Run slurmctld's main loop and backfill, each when slurmctld would run it.
+    """Runs slurmctld's main loop and backfill at the times at which slurmctld would run them.
 
-    `scheduler_parameters` are those of slurm.conf. Alternatively, `config_file` gives the output of `scontrol show
+    `scheduler_parameters` are those of slurm.conf. Alternatively, `config_file` is the output of `scontrol show
     config`. The main loop follows priority, or arrival if the site does not rank jobs. `reserved` is what backfill
-    reserves: Slurm reserves whole nodes, even for a job that needs parts of them. On a cluster with one node, which
-    represents a pool, parts are reserved in any case.
+    reserves: Slurm reserves whole nodes, even for a job that needs only parts of them. On a cluster with one node,
+    which represents a pool, parts are always reserved.
 
-    The dispatcher stores when the passes ran, and requests its next call by `Decision.again_s`.
+    The dispatcher stores when the passes ran, and requests its next call through `Decision.again_s`.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class SlurmDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Decide; a second call at the same instant repeats the same passes."""
+        """Decide by the due passes; a second call at the same instant repeats the same passes."""
         return self.decide_in(snapshot, need, ARRIVAL_ORDER)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
-        """Decide with the queue in `order`, int64[Q] positions; empty: by priority.
+        """Decide with the queue in `order`, int64[Q] positions; an empty order means by priority.
 
-        `is_new` means that priorities changed now. slurmctld then requests a pass, as after REQUEST_UPDATE_JOB, and the
-        next backfill runs.
+        `is_new` means that priorities have just changed. slurmctld then requests a pass, as after REQUEST_UPDATE_JOB,
+        and the next backfill runs.
         """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
         if not n:
@@ -113,7 +113,7 @@ class SlurmDispatcher(Dispatcher):
     def _go_through(
         self, snapshot: Snapshot, made: DueSchedulingPasses, whole: bool, order: IntArray
     ) -> SchedulingPassResults:
-        """Run the passes; starts and plan are in the draft of `_site`."""
+        """Run the passes; starts and plan are written to the draft of `_site`."""
         passes, rules = self._passes, self.read.parameters
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
         passes.backfill, passes.whole = int(made.backfill), int(whole)
@@ -134,7 +134,7 @@ def passes_effort(started: int, n: int) -> Effort:
 
 
 def scheduler_rules_of(parameters: SchedulerParameters) -> SlurmSchedulerRules:
-    """Return the parameters as the kernel reads them."""
+    """Return the parameters in the form that the kernel reads."""
 
     def limit(count: int) -> int:
         return count or NEVER
@@ -161,7 +161,7 @@ def scheduler_rules_of(parameters: SchedulerParameters) -> SlurmSchedulerRules:
 
 
 class JobOwnerCache:
-    """Partition, user and association of each job as numbers; cached until the table changes."""
+    """Partition, user and association of each job as numbers, cached until the table changes."""
 
     def __init__(self) -> None:
         self._jobs: object = None
@@ -177,9 +177,9 @@ class JobOwnerCache:
 
 
 def owners_of(cluster: Cluster, table: JobTable) -> JobOwnerColumns:
-    """Return the columns of `JobOwnerColumns`.
+    """Return the owners of all jobs of `table` as numbers.
 
-    A partition's nodes are the node set of its name, or else the node set of the job.
+    The nodes of a partition are the node set with its name, or else the node set of the job.
     """
     jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
     partition, user = _numbered([job.queue for job in jobs]), _numbered([job.user for job in jobs])

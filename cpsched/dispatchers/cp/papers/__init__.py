@@ -1,1 +1,1 @@
-"""Constraint-programming dispatchers: one file per paper, each a few lines over the parts in the parent package."""
+"""Constraint-programming dispatchers: one file per paper, each a short combination of parts in the parent package."""

@@ -3,7 +3,7 @@
 From the originals (no number) to PCP'19 and HCP'19, each step changes only what its section of the paper states:
 
 - 1 (section 3): only jobs that could start now, and a search with a stopping rule;
-- 2 (section 4): a running job that has outlived its estimate takes another second;
+- 2 (section 4): a running job that has outlived its estimate takes one more second;
 - '19 (section 4): slowdown as objective and priority, and PCP searches like HCP.
 """
 
@@ -25,14 +25,14 @@ _WAIT = "with minimal wait, weighted for queues with short expected waits"
 _OF_PCP, _OF_HCP = "cp19 section 2.2 (PCP)", "cp19 section 2.2 (HCP)"
 
 LISTED = (
-    family_member("pcp", f"Plans starts and nodes of the whole queue {_LATE}; with the solver's own search.",
+    family_member("pcp", f"Plans starts and nodes of the whole queue {_LATE}, with the solver's own search.",
            _OF_PCP, _PCP, first_limit_s=1.0),
     family_member("pcp1", "PCP for the jobs that could start now, with a stopping rule for the search.",
            _OF_PCP, _PCP1, first_limit_s=1.0),
     family_member("pcp2", "PCP1 with at least one second for running jobs.", _OF_PCP, _PCP2, first_limit_s=1.0),
     family_member("pcp19", "PCP'19: starts and nodes of jobs that could start now, with minimal slowdown.",
            "cp19 section 4 (PCP3)", CpDispatcherConfig(allocation="nodes")),
-    family_member("hcp", f"Plans starts on pools {_WAIT}; nodes by best fit afterwards.", _OF_HCP, _HCP),
+    family_member("hcp", f"Plans starts on pools {_WAIT}; then selects nodes by best fit.", _OF_HCP, _HCP),
     family_member("hcp1", "HCP for the jobs that could start now, with a stopping rule for the search.", _OF_HCP, _HCP1),  # noqa: E501
     family_member("hcp2", "HCP1 with at least one second for running jobs.", _OF_HCP, _HCP2),
     family_member("hcp19", "HCP'19: starts on pools of jobs that could start now, with minimal slowdown; nodes by best fit.",  # noqa: E501

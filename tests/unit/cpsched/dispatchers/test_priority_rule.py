@@ -61,7 +61,7 @@ def test_before_anything_is_known_a_wait_of_one_second_is_expected():
         ({"a": 0}, "a=0: must be a positive number of seconds"),
         ({"a": True}, "a=True: must be a positive number"),
         ({"a": "long"}, "a=long: must be a positive number"),
-        ([1, 2], r"expected waits=\[1, 2\]: must be seconds by queue"),
+        ([1, 2], r"expected waits=\[1, 2\]: must be seconds per queue"),
     ],
 )
 def test_given_waits_are_checked(given, message):

@@ -393,9 +393,9 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
 @pytest.mark.parametrize(
     ("objective", "formula"),
     [
-        ("large-jobs", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound of the longest wait"),
+        ("large-jobs", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound on the longest wait"),
         ("af", "(s - now)"),
-        ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound of the longest wait"),
+        ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
         ("waits", "E^-0.5 (1 + (W / L)^4) (s - now)"),
         ("p2sf", "r (F^4 - (F - E)^4)"),
     ],
