@@ -1,4 +1,4 @@
-"""The decision core. Pure functions and values: no clock, no files, no sockets.
+"""The decision core: pure functions and values, without clock, files or sockets.
 
 Public API:
 
@@ -59,7 +59,7 @@ _HOMES = {
     "policy_spec": ("PolicySpec",),
     "predictors.base": ("Predictor",),
 }  # fmt: skip
-"""Module -> its public names."""
+"""Public names by module."""
 _HOME_OF = {name: f"cpsched.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [

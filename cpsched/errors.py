@@ -3,10 +3,10 @@
 An exception means that the program or its environment failed. Infeasible, late and no capacity are results.
 
     CpschedError            base of all exceptions of this package
-    ├── InvalidValue        a value breaks a rule; the message names both (exit code 2)
+    ├── InvalidValue        a value violates a rule; the message names both (exit code 2)
     ├── UnknownName         unknown dispatcher, predictor, parameter, ...; the message lists the known names
     ├── PluginLoadError     a plug-in or `package.module:Class` cannot be loaded; the message gives the reason
-    ├── PluginError         a plug-in broke its contract; the message gives file and line (exit code 1)
+    ├── PluginError         a plug-in violated its contract; the message gives file and line (exit code 1)
     │   └── PolicyError         the plug-in is a dispatcher or predictor
     ├── SimulationError     base of the errors of `cpsched_sim`
     └── BridgeError         base of the errors of `cpsched_bridge`
@@ -27,7 +27,7 @@ class CpschedError(Exception):
 
 
 class InvalidValue(CpschedError, ValueError):
-    """A value breaks a rule; the message is `field=value: rule`."""
+    """A value violates a rule; the message is `field=value: rule`."""
 
     def __init__(self, field: str, value: object, rule: str) -> None:
         super().__init__(f"{field}={value}: {rule}")
@@ -50,13 +50,13 @@ RAISED = (Exception, SystemExit)
 """The exceptions of a plug-in that are caught; `SystemExit` counts as a failure."""
 
 METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace format": ("_record",)}
-"""By kind of plug-in: the methods whose results are checked."""
+"""Methods whose results are checked, by kind of plug-in."""
 
 
 class PluginError(CpschedError):
-    """A plug-in raised, or returned what its contract does not allow.
+    """A plug-in raised an exception, or returned a value that its contract does not allow.
 
-    The message is `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`; the plug-in's exception is the
+    The message is `dispatcher MyDispatcher: what happened (mine.py:12, in decide)`. The plug-in's exception is the
     `__cause__`. `place` is the line of the plug-in, or None if unknown.
     """
 
@@ -72,9 +72,9 @@ class PluginError(CpschedError):
 
 
 class PolicyError(PluginError):
-    """A dispatcher or predictor raised, or returned what its contract does not allow.
+    """A dispatcher or predictor raised an exception, or returned a value that its contract does not allow.
 
-    `Policy` raises no other exception for them, so a caller can count one failed decision and continue.
+    `Policy` raises no other exception for these, so a caller can count one failed decision and continue.
     """
 
 
@@ -110,7 +110,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Return `text` in one line, with control characters escaped."""
+    """Return `text` on one line, with control characters escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 

@@ -1,7 +1,7 @@
 """The fit rule: whether a decision fits its snapshot, node by node and resource by resource.
 
-The bridge verifies each decision before it applies it, the simulator verifies every round. The rule is written once,
-in `cpsched.kernels.fit_rules`: compiled in the simulator, plain Python here.
+The bridge verifies each decision before applying it; the simulator verifies every round. The rule is written once, in
+`cpsched.kernels.fit_rules`: compiled in the simulator, plain Python here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Req
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule of a decision; `job_id` is None if no known job is at fault."""
+    """One violated rule of a decision; `job_id` is None if no known job is at fault."""
 
     job_id: int | None
     rule: str
@@ -27,9 +27,9 @@ class Violation:
 
 
 def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
-    """Return every rule that `decision` breaks; an empty list means that it may be applied.
+    """Return every rule that `decision` violates; an empty list means that it may be applied.
 
-    It never raises, whatever a plug-in's decision contains.
+    Raise no exception, whatever a plug-in's decision contains.
     """
     faults = malformed_decision(decision, snapshot)
     if faults:
@@ -53,8 +53,18 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
     return found + _beyond_the_cap(slots, snapshot)
 
 
+def is_feasible(decision: Decision, snapshot: Snapshot) -> bool:
+    """Return whether `verify` finds no violation; the same rule, in compiled form."""
+    if malformed_decision(decision, snapshot):
+        return False
+    machine, starts = machine_handle(snapshot.cluster, snapshot.free), start_columns(decision)
+    if fit_rules.first_fault(machine, snapshot.table, snapshot.queue, starts) >= 0:
+        return False
+    return not _beyond_the_cap(starts[0], snapshot)
+
+
 def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
-    """Return the starts, in order, that exceed what running jobs and earlier starts leave of the power cap."""
+    """Return a violation for each start that exceeds the power left by running jobs and earlier starts."""
     cluster, jobs, found = snapshot.cluster, snapshot.table.jobs, []
     if cluster.power is None:
         return []
@@ -62,23 +72,23 @@ def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
     for job in (jobs[slot] for slot in slots.tolist() if 0 <= slot < len(jobs)):
         watts = cluster.power.draw_w(job.request, cluster.resources)
         if watts > max(0, left_w):
-            rule = f"draws {watts:,} W, but {max(0, left_w):,} W of the power cap of {cluster.power.cap_w:,} W are left"
+            rule = f"draws {watts:,} W, but only {max(0, left_w):,} W remain of the {cluster.power.cap_w:,} W power cap"
             found.append(Violation(job.id, rule))
         left_w -= watts
     return found
 
 
 def power_draw_w(snapshot: Snapshot) -> int:
-    """Return the draw of the running jobs under the power cap, in watts; 0 without a cap."""
+    """Return the power draw of the running jobs, in watts; 0 if there is no power cap."""
     power, resources, jobs = snapshot.cluster.power, snapshot.cluster.resources, snapshot.table.jobs
     return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
 
 
-# ---------------------------------------------------------------------------------------------- what a decision holds
+# ------------------------------------------------------------------------------------------------- decision format
 
 
 def start_columns(decision: Decision) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return slots, offsets, nodes and units of the starts of a well-formed decision, as contiguous int64."""
+    """Return the columns (slots, offsets, nodes, units) of a well-formed decision's starts, as contiguous int64."""
     starts = decision.starts
     slots, offsets, nodes, units = (
         np.ascontiguousarray(column, np.int64) for column in (starts.slots, starts.offsets, starts.nodes, starts.units)
@@ -100,9 +110,9 @@ def malformed_decision(decision: object, snapshot: Snapshot) -> list[str]:
             found.append(f"starts.{name} {fault}")
     if len(lengths) == 4:
         if lengths["offsets"] != lengths["slots"] + 1:
-            found.append(f"{lengths['offsets']} offsets for {lengths['slots']} starts: must be one more")
+            found.append(f"has {lengths['offsets']} offsets for {lengths['slots']} starts; must have one more")
         if lengths["nodes"] != lengths["units"]:
-            found.append(f"{lengths['nodes']} nodes but {lengths['units']} numbers of units")
+            found.append(f"starts.nodes has {lengths['nodes']} entries, but starts.units has {lengths['units']}")
     if decision.plan_s is not None:
         fault = _column_fault(decision.plan_s)
         if fault is not None:
@@ -113,39 +123,39 @@ def malformed_decision(decision: object, snapshot: Snapshot) -> list[str]:
 
 
 def _column_fault(column: object) -> str | None:
-    """Return why `column` is not a column of integers; None if it is."""
+    """Return why `column` is not an integer column; None if it is one."""
     if not isinstance(column, np.ndarray):
         return f"is a {type(column).__name__}, not an array"
     if column.ndim != 1:
         return f"has {column.ndim} axes instead of one"
     if column.dtype.kind not in "iu" or not np.can_cast(column.dtype, np.int64):
-        return f"holds {column.dtype}, not integers of 64 bits"
+        return f"holds {column.dtype}, not 64-bit integers"
     return None
 
 
-# ---------------------------------------------------------------------------------------------- faults in words
+# ------------------------------------------------------------------------------------------------- violations as text
 
 _START_RULES = {
-    fit_rules.NOT_QUEUED: "not in the queue",
-    fit_rules.TWICE: "started twice",
-    fit_rules.NO_PLACEMENT: "its placement is outside of the entries",
-    fit_rules.NO_NODE: "a node that does not exist",
-    fit_rules.OUT_OF_ORDER: "nodes out of order",
-    fit_rules.LISTED_TWICE: "a node listed twice",
-    fit_rules.SHARED: "units that must be on distinct nodes share one",
+    fit_rules.NOT_QUEUED: "is not in the queue",
+    fit_rules.TWICE: "is started twice",
+    fit_rules.NO_PLACEMENT: "its placement is outside the decision's entries",
+    fit_rules.NO_NODE: "is placed on a node that does not exist",
+    fit_rules.OUT_OF_ORDER: "its nodes are not in ascending order",
+    fit_rules.LISTED_TWICE: "lists a node twice",
+    fit_rules.SHARED: "units that must be on distinct nodes share a node",
 }
 
 
 def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free: IntArray) -> Iterator[str]:
-    """Yield the rules that the `i`-th start breaks, as text; `free` is what earlier starts left."""
+    """Yield the rules that the `i`-th start violates, as text; `free` is what earlier starts leave free."""
     cluster, table = snapshot.cluster, snapshot.table
     slots, offsets, nodes, units = start_columns(decision)
     slot = int(slots[i])
     yield from (rule for bit, rule in _START_RULES.items() if broken & bit)
     if broken & fit_rules.WRONG_UNITS:
-        yield f"placed units differ from the {int(table.units[slot])} asked for"
+        yield f"the number of placed units differs from the {int(table.units[slot])} requested"
     if broken & fit_rules.OUTSIDE:
-        yield f"a node outside of {cluster.node_set_names[int(table.node_set[slot])]}"
+        yield f"is placed on a node outside {cluster.node_set_names[int(table.node_set[slot])]}"
     if not broken & (fit_rules.IN_USE | fit_rules.LACKS):
         return
     whole = int(table.sharing[slot]) & EXCLUSIVE
@@ -171,7 +181,7 @@ def _in_words(broken: int, i: int, decision: Decision, snapshot: Snapshot, free:
 
 
 def _phases(snapshot: Snapshot) -> IntArray:
-    """Return by slot whether a job is in the queue."""
+    """Return the phase of each slot: `QUEUED` if its job is in the queue, else 0."""
     phase = np.zeros(len(snapshot.table.units), dtype=np.int64)
     phase[snapshot.queue] = fit_rules.QUEUED
     return phase
@@ -181,7 +191,7 @@ def _phases(snapshot: Snapshot) -> IntArray:
 
 
 def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
-    """Return the amounts [R] that `request` takes on each node of `placement`; whole nodes if it is exclusive."""
+    """Return the amounts [R] that `request` takes on each node of `placement`; all of the node if it is exclusive."""
     return {
         node: np.array(
             [
@@ -195,7 +205,7 @@ def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -
 
 
 def units_by_node(request: Request, capacity: np.ndarray) -> IntArray:
-    """Return how many units of `request` each row of `capacity` (int64[N, R]) holds, int64[N]; ignores node sets."""
+    """Return how many units of `request` fit in each row of `capacity` (int64[N, R]), int64[N]; ignore node sets."""
     most = 1 if request.distinct else request.units
     rows = np.ascontiguousarray(capacity, dtype=np.int64)
     return fit_rules.units_by_node(np.array(request.per_unit, dtype=np.int64), most, rows)
@@ -215,7 +225,7 @@ def free_units_by_node(request: Request, cluster: Cluster, free: IntArray) -> In
 
 
 def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
-    """Return how many units of `request` the empty cluster holds; a node counts at most the requested units."""
+    """Return how many units of `request` fit on the empty cluster; a node counts for at most the requested number."""
     total = 0
     for node, nodes in zip(cluster.kind_node.tolist(), np.bincount(cluster.kind_of).tolist(), strict=True):
         most = 1 if request.distinct else request.units
@@ -229,15 +239,15 @@ def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
 def why_infeasible(request: Request, cluster: Cluster) -> str | None:
     """Return why a job with this request can never run, even on the empty cluster; None if it can."""
     if len(request.per_unit) != len(cluster.resources):
-        return f"asks for {len(request.per_unit)} resources, the cluster has {len(cluster.resources)}"
+        return f"requests {len(request.per_unit)} resources, but the cluster has {len(cluster.resources)}"
     if request.node_set >= len(cluster.node_sets):
         return f"node set {request.node_set} does not exist"
     total = units_on_empty_cluster(request, cluster)
     if not total:
-        return "no node can hold one of its units"
+        return "no node can hold even one unit"
     if total < request.units:
         kind = "units on distinct nodes" if request.distinct else "units"
-        return f"asks for {request.units} {kind}, the empty cluster holds {total}"
+        return f"requests {request.units} {kind}, but the empty cluster holds only {total}"
     watts = 0 if cluster.power is None else cluster.power.draw_w(request, cluster.resources)
     if cluster.power is not None and watts > cluster.power.cap_w:
         return f"draws {watts:,} W, but the power cap is {cluster.power.cap_w:,} W"

@@ -1,4 +1,4 @@
-"""Formatting of time spans, instants, amounts, counts and metrics. All user-facing text uses it."""
+"""Format durations, times, amounts, counts and metrics. All user-facing text uses this module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 UNIX_TIME_S = 10**9
-"""From here on, seconds are Unix time (2001 and later); a simulated cluster counts from zero."""
+"""Times from this value on are Unix time (2001 and later); the clock of a simulated cluster starts at zero."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
@@ -47,23 +47,23 @@ def format_cluster_time(cluster_s: int) -> str:
 
 
 def format_relative_time(at_s: int, now_s: int) -> str:
-    """Format an instant relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
+    """Format a time relative to now: `in 2 h 05 min`, `5 min ago`, `now`."""
     ahead_s = at_s - now_s
     return f"{format_duration(-ahead_s)} ago" if ahead_s < 0 else format_planned_time(at_s, now_s)
 
 
 def format_planned_time(at_s: int, now_s: int) -> str:
-    """Format a planned instant relative to now: `in 5 min`; `now` if it has passed, because plans can be outdated."""
+    """Format a planned time relative to now: `in 5 min`; `now` if it has passed, because plans can be outdated."""
     return f"in {format_time_left(at_s, now_s)}" if at_s > now_s else "now"
 
 
 def format_time_left(at_s: int, now_s: int) -> str:
-    """Format the time to a planned instant as the end of a range: `5 min`; `now` if it has passed."""
+    """Format the time left until a planned time, as the end of a range: `5 min`; `now` if it has passed."""
     return format_duration(at_s - now_s) if at_s > now_s else "now"
 
 
 def format_start_change(expected_s: int | None, first_s: int | None) -> str:
-    """Format the change of an expected start since the first plan: `5 min later`; empty if unchanged."""
+    """Format the shift of an expected start since the first plan: `5 min later`; empty if unchanged."""
     if expected_s is None or first_s is None or expected_s == first_s:
         return ""
     moved_s = expected_s - first_s
@@ -86,7 +86,7 @@ def format_amount(resource: str, value: int) -> str:
 
 
 def resource_label(name: str, number: int = 2) -> str:
-    """Return the name of a resource as shown beside a number: `memory_mib` is memory, `gpu:a100` are GPUs (a100)."""
+    """Return the label of a resource next to an amount: `memory` for `memory_mib`, `GPUs (a100)` for `gpu:a100`."""
     if _mib(name) is not None:
         return "memory"
     kind, _, model = name.removeprefix("gres/").partition(":")
@@ -108,7 +108,7 @@ def _mib(resource: str) -> int | None:
 
 
 def format_count(number: int, one: str, more: str = "") -> str:
-    """Format a number with its noun: `1 node`, `1,608 nodes`; `more` is an irregular plural."""
+    """Format a count with its noun: `1 node`, `1,608 nodes`; `more` is an irregular plural."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
@@ -126,12 +126,12 @@ def format_percent(share: float | None, digits: int = 0) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a value with five digits: `92.688`, `15,694`, `1,060,430`."""
+    """Format a value with five significant digits: `92.688`, `15,694`, `1,060,430`."""
     return f"{value:,.5g}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
 def format_short_number(value: float | None) -> str:
-    """Format a value with three digits, for narrow columns: 132k, 16.8k, 0.686; `-` for None."""
+    """Format a value with three significant digits, for narrow columns: 132k, 16.8k, 0.686; `-` for None."""
     if value is None:
         return "-"
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -141,7 +141,7 @@ def format_short_number(value: float | None) -> str:
 
 
 def format_with_unit(value: float | None, unit: str) -> str:
-    """Format a value with its unit: seconds as a time span, percentages with one decimal; `-` for None."""
+    """Format a value with its unit: seconds as a duration, percentages with one decimal; `-` for None."""
     if value is None:
         return "-"
     if unit == "s":
@@ -150,7 +150,7 @@ def format_with_unit(value: float | None, unit: str) -> str:
 
 
 def format_difference(value: float | None, unit: str) -> str:
-    """Format a difference with its sign; without a sign if it rounds to zero."""
+    """Format a difference with its sign; without a sign if it rounds to zero, `-` for None."""
     if value is None:
         return "-"
     size = format_with_unit(abs(value), unit)

@@ -1,6 +1,6 @@
-"""Former names of what settings, journals and command lines name by `module:Class`, and of what packages export.
+"""Former names of modules and classes in settings, journals and command lines, and of package exports.
 
-Both tables go two minor releases after 0.1.0.
+Both tables will be removed two minor releases after 0.1.0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MODULES: Mapping[str, str] = {
     "cpsched_sim.testing.tries": "cpsched_sim.testing.example_counts",
     "cpsched_sim.testing.worlds": "cpsched_sim.testing.strategies",
 }
-"""Former module -> present one."""
+"""Present module by former module."""
 
 CLASSES: Mapping[str, str] = {
     "cpsched.dispatchers.by_scheme:SchemeDispatcher": "ListSchedulerDispatcher",
@@ -62,11 +62,11 @@ CLASSES: Mapping[str, str] = {
     "cpsched_sim.study.study_results:Results": "StudyResults",
     "cpsched_sim.traces.dialect:Dialect": "TraceDialect",
 }
-"""`package.module:Class` as it was -> the present name of the class, without its module."""
+"""Present name of a class, without its module, by former `package.module:Class`."""
 
 
 def resolve_former_path(words: str) -> str:
-    """`package.module:attribute` or `package.module` as it is called now."""
+    """Return the present name of `package.module:attribute` or `package.module`."""
     module, colon, path = words.partition(":")
     name, dot, rest = path.partition(".")
     present = CLASSES.get(f"{module}:{name}", name)
@@ -74,7 +74,7 @@ def resolve_former_path(words: str) -> str:
 
 
 def resolve_former_name(package: str, name: str) -> str | None:
-    """The present name of a class that a package passes on; None where it has had no other."""
+    """Return the present name of an exported class; None if it never had another name."""
     return next(
         (new for old, new in CLASSES.items() if old.split(".")[0] == package and old.endswith(f":{name}")), None
     )

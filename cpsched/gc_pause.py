@@ -1,4 +1,4 @@
-"""Pause of Python's garbage collector while many long-lived objects are built."""
+"""Pause Python's garbage collector while many long-lived objects are built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the collector: it would rescan long-lived objects repeatedly and find no garbage."""
+    """Pause the collector, which would otherwise rescan long-lived objects repeatedly and find no garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""Goals of a site: presets between short waits for many jobs and early starts of large jobs, with limits.
+"""Goals of a site: presets that range from short waits for many jobs to early starts of large jobs, with limits.
 
-The preset of a goal sets the objective that `lookahead` starts with. *Weights* and *limits* define how two
-configurations are compared: by metrics, each in percent of a baseline on the same jobs.
+A preset selects the initial objective of `lookahead`. *Weights* and *limits* define how two configurations are
+compared: by metrics, each as a percentage of a baseline on the same jobs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ GOAL_METRICS = {
 DEFAULT = "balance"
 """The goal of a site that sets none."""
 WEIGHTS = "weights"
-"""The name of a goal that is given by weights instead of a preset."""
+"""The name of a goal that is given by weights instead of by a preset."""
 NO_LIMITS = "none"
 MOST_PERCENT = 10_000.0
 
 _LEAST = {"mean_wait": 1.0, "longest": 60.0}
-"""Seconds added to both sides of a ratio, so that waits of 2 s and 1 s on an empty cluster are not a factor of 2."""
+"""Seconds added to both sides of a ratio, so that waits of 2 s and 1 s on an empty cluster do not differ by 2x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ PRESETS: dict[str, Preset] = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The goal of a site. Both mappings are by the names of `GOAL_METRICS`; limits are percent of the baseline.
+    """The goal of a site. The keys of both mappings are from `GOAL_METRICS`; limits are percentages of the baseline.
 
     >>> goal = Goal.of("waits", {"awf": "103 %"})
     >>> goal.objective, dict(goal.limits)
@@ -94,10 +94,11 @@ class Goal:
     def of(
         cls, words: str | Mapping[str, float] | None = None, limits: str | Mapping[str, str | float] | None = None
     ) -> Goal:
-        """Return the goal of a preset's name, or of weights by metric. Default limits: those of the (nearest) preset.
+        """Return the goal given by the name of a preset, or by weights per metric.
 
-        `limits` are percent, as numbers or texts like `103 %`, or the word `none`. Raise `UnknownName` for an unknown
-        preset or metric, `InvalidValue` for a number out of range.
+        `limits` are percentages, as numbers or text such as `103 %`, or the word `none`. The default is the limits of
+        the (nearest) preset. Raise `UnknownName` for an unknown preset or metric, `InvalidValue` for a number out of
+        range.
         """
         if words is None or isinstance(words, str):
             stop = _stop(words or DEFAULT)
@@ -109,9 +110,9 @@ class Goal:
 
     @classmethod
     def parse(cls, words: str | None, limits: str | None = None) -> Goal:
-        """Return the goal of command-line texts: `waits` or `bsld=2,awf=1`; limits `awf=103,longest=110` or `none`.
+        """Parse a goal from the command line: `waits` or `bsld=2,awf=1`; limits `awf=103,longest=110` or `none`.
 
-        Raise the errors of `of`.
+        Raise the same errors as `of`.
         """
         given: str | Mapping[str, float] | None = words
         if words is not None and "=" in words:
@@ -120,7 +121,7 @@ class Goal:
 
     @property
     def objective(self) -> str:
-        """The objective of `lookahead` for this goal, before any tuning for the site."""
+        """The objective of `lookahead` for this goal, before site-specific tuning."""
         return (PRESETS[self.name] if self.name in PRESETS else _nearest(self.weights)).objective
 
     def __str__(self) -> str:
@@ -136,7 +137,7 @@ class Goal:
         return math.exp(sum(weight * math.log(ratios[name]) for name, weight in self.weights.items()) / total)
 
     def exceeded_limits(self, ratios: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics beyond their limits, in percent of the baseline."""
+        """Return the metrics that exceed their limits, as percentages of the baseline."""
         return {name: 100 * ratios[name] for name, most in self.limits.items() if ratios[name] > most / 100 + 1e-9}
 
 
@@ -171,13 +172,13 @@ def _weights(given: Mapping[str, float]) -> dict[str, float]:
 
 def _limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
     if isinstance(given, str):
-        require(given == NO_LIMITS, "limits", given, f"must be percent by metric, or {NO_LIMITS}")
+        require(given == NO_LIMITS, "limits", given, f"must be percentages by metric, or {NO_LIMITS}")
         return {}
     found = {}
     for name, value in given.items():
         _known(name)
         percent = _number(f"limits.{name}", str(value).strip().removesuffix("%"))
-        require(0 < percent <= MOST_PERCENT, f"limits.{name}", value, f"must be percent, above 0 to {MOST_PERCENT:g}")
+        require(0 < percent <= MOST_PERCENT, f"limits.{name}", value, f"must be above 0 %, at most {MOST_PERCENT:g} %")
         found[name] = percent
     return found
 
@@ -203,7 +204,7 @@ def _pairs(field: str, text: str) -> list[tuple[str, str]]:
 
 
 def _nearest(weights: Mapping[str, float]) -> Preset:
-    """Return the preset whose weights have the most similar direction; ties prefer the middle one."""
+    """Return the preset whose weights have the most similar direction; the middle preset wins ties."""
 
     def likeness(stop: Preset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))

@@ -1,4 +1,4 @@
-"""Packages whose public names are loaded on first use (PEP 562)."""
+"""Load the public names of a package on first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VERSION = "__version__"
 def lazy_attributes(
     package: dict[str, Any], home_of: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, from its globals and the module of each public name.
+    """Return `__getattr__` and `__dir__` of a package, given its globals and the module of each public name.
 
-    `__version__` is that of the distribution. `__dir__` omits the package's own imports.
+    `__version__` is the version of the distribution. `__dir__` omits the package's own imports.
     """
 
     def load(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""HTML and SVG elements from values; all texts and attributes are escaped here."""
+"""Build HTML and SVG elements from values; all text and attributes are escaped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Markup(str):
 
 
 def escape_markup(value: object) -> str:
-    """Return a value as markup: texts are escaped, floats have at most one decimal."""
+    """Return a value as markup: text is escaped, floats are rounded to one decimal."""
     if isinstance(value, Markup):
         return value
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
 
 
 def make_element(name: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element, such as `tag("a", "x < y", href="?a&b")`.
+    """Return an element, such as `make_element("a", "x < y", href="?a&b")`.
 
     In attribute names an underscore becomes a hyphen, and a trailing one is dropped (`class_`). None omits the
     attribute.

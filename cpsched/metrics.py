@@ -1,8 +1,8 @@
-"""Metrics of a schedule: one table that summaries, reports, plots, the demo and the exporter read.
+"""Metrics of a schedule: one table used by summaries, reports, plots, the demo and the exporter.
 
-Symbols as in debs24: W wait, D run time, F = W + D response time, r processors of a job. r is units times the first
-resource of a unit, or the whole node for jobs with exclusive nodes. Times are in seconds, columns have one entry
-per job, results are float64.
+Symbols as in debs24: W wait, D run time, F = W + D response time, r processors of a job. r is the number of units times
+the first resource of a unit, or the whole node for jobs with exclusive nodes. Times are in seconds, columns have one
+entry per job, results are float64.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
 class ScheduleData:
     """The jobs of a schedule, as int64 columns of equal length.
 
-    `machine` is the number of processors of the cluster. `jobs` are the jobs in the same order, for metrics that need
-    users or accounts. Both are optional for metrics that do not use them.
+    `machine` is the number of processors of the cluster. `jobs` holds the jobs in the same order, for metrics that need
+    users or accounts. Both can be omitted for metrics that do not use them.
     """
 
     submit_s: IntArray
@@ -49,7 +49,7 @@ class ScheduleData:
 
     @classmethod
     def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> ScheduleData:
-        """Return the columns of ended jobs; an exclusive job counts with the processors that it requested."""
+        """Return the columns of ended jobs; an exclusive job counts only the processors that it requested."""
         requests = [e.job.request for e in ended]
         return cls(
             submit_s=np.array([e.job.submit_s for e in ended], np.int64),
@@ -126,7 +126,7 @@ class ScheduleData:
         return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
-        """Return the number of waiting jobs as steps (seconds ascending, length from then on).
+        """Return the number of waiting jobs as a step function: (ascending times in s, length from each time on).
 
         A job that starts on submission never waits.
         """
@@ -138,7 +138,7 @@ class ScheduleData:
 
 
 def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
-    """Return how many intervals [begin, end) contain each moment: (seconds ascending, count from then on).
+    """Return how many intervals [begin, end) contain each instant: (ascending times in s, count from each time on).
 
     With `weight`, return the sum of their weights.
     """
@@ -154,8 +154,8 @@ def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = No
 class Metric:
     """One row of the table: name, formula and direction of a metric.
 
-    `of` computes the metric from the jobs that ran (at least one). `per_job` is the column of a mean.
-    `compared` metrics appear in comparisons, with percent of the baseline; `drawn` metrics in plots.
+    `of` computes the metric from the jobs that ran (at least one). `per_job` is the column if the metric is a mean.
+    `compared` metrics appear in comparisons, as percentages of the baseline; `drawn` metrics appear in plots.
     """
 
     name: str
@@ -227,7 +227,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 def known_metrics() -> Registry[Metric]:
-    """Return the registry of metrics: the table, and those of installed packages (group `cpsched.metrics`)."""
+    """Return the registry of metrics: `METRICS`, and the metrics of installed packages (group `cpsched.metrics`)."""
     rows = (Registration(m.name, m.formula, m.source, lambda m=m: m) for m in METRICS)
     return Registry("metric", "cpsched.metrics", Metric, (), tuple(rows))
 

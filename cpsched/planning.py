@@ -1,13 +1,13 @@
-"""List scheduling: the interface from dispatchers to the compiled kernels.
+"""List scheduling: the interface between dispatchers and the compiled kernels.
 
-`plan` takes a queue in some order, and returns which jobs start now and when the others can start. The number of
-reservations selects the classic list schedulers:
+`plan` goes through a queue in a given order and returns which jobs start now and when the others can start. The number
+of reservations selects the classic list schedulers:
 
 - `STRICT`: the first job that does not fit ends the round (first come, first served).
 - `GREEDY`: every job that fits starts.
-- 1: the first job that must wait keeps its earliest start (EASY backfilling).
-- K: the first K such jobs do (Slurm's backfill).
-- `EVERY`: all of them do (conservative backfilling).
+- 1: the first job that must wait reserves its earliest start (EASY backfilling).
+- K: the first K jobs that must wait reserve theirs (Slurm's backfill).
+- `EVERY`: all jobs that must wait reserve theirs (conservative backfilling).
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ FloatArray = npt.NDArray[np.float64]
 class QueueOrder:
     """A named order of the queue, by `key`, then `tie`, then arrival.
 
-    In the formulas E is the estimate in seconds and r the processors: units times the amount of the cluster's first
-    resource. s is the submission in seconds, at least 1, and W the wait so far. Tier and priority are the site's
-    ranking.
+    In the formulas, E is the estimate in seconds and r the number of processors: units times the amount of the
+    cluster's first resource. s is the submission time in seconds, at least 1, and W is the wait so far. Tier and
+    priority are the site's ranking.
     """
 
     name: str
@@ -70,14 +70,14 @@ class QueueOrder:
     sentence: str
     source: str
     code: int = queue_orders.GIVEN
-    """The kernels' code of the order, if they know it."""
+    """Code of the order in the kernels, if they implement it."""
     by: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], npt.ArrayLike] | None = None
-    """The numbers to sort by, from E, r, s and W of the queued jobs, if the kernels do not know the order."""
+    """Computes the sort keys from E, r, s and W of the queued jobs, if the kernels do not implement the order."""
 
 
 TANG, SC17 = "Tang et al. 2009", "Carastan-Santos and de Camargo 2017"
 ABOVE_ONE = 1 + 1e-15
-"""UNICEP divides by log2(r): a job of one processor counts as this many, and comes before all larger ones."""
+"""Substitute for r = 1, because UNICEP divides by log2(r). Jobs of one processor come before all larger ones."""
 
 ORDERS: dict[str, QueueOrder] = {
     order.name: order
@@ -89,11 +89,11 @@ ORDERS: dict[str, QueueOrder] = {
         QueueOrder("ljf", "-E", "r", "Longest estimate first", "debs24", queue_orders.LJF),
         QueueOrder("saf", "r*E", "", "Smallest area first", "debs24", queue_orders.SAF),
         QueueOrder("laf", "-r*E", "", "Largest area first", "debs24", queue_orders.LAF),
-        QueueOrder("spf", "r*E^2", "r*E", "Smallest processors times squared estimate first", "debs24", queue_orders.SPF),  # noqa: E501
+        QueueOrder("spf", "r*E^2", "r*E", "Smallest processors x squared estimate first", "debs24", queue_orders.SPF),
         QueueOrder("priority", "-tier", "-priority", "The site's priority first", "Slurm", queue_orders.PRIORITY),
-        QueueOrder("wfp3", "-r*(W/E)^3", "", "Most processors times cubed wait per estimate first", TANG,
+        QueueOrder("wfp3", "-r*(W/E)^3", "", "Largest processors x (wait / estimate) cubed first", TANG,
               by=lambda E, r, s, W: -r * (W / E) ** 3),
-        QueueOrder("unicep", "-W/(log2(r)*E)", "", "Longest wait per estimate and logarithm of processors first", TANG,
+        QueueOrder("unicep", "-W/(log2(r)*E)", "", "Largest wait / (log of processors x estimate) first", TANG,
               by=lambda E, r, s, W: -W / (np.log2(np.maximum(r, ABOVE_ONE)) * E)),
         QueueOrder("f1", "r*log10(E) + 870*log10(s)", "", "Smallest F1 first", SC17,
               by=lambda E, r, s, W: r * np.log10(E) + 870 * np.log10(s)),
@@ -105,38 +105,38 @@ ORDERS: dict[str, QueueOrder] = {
               by=lambda E, r, s, W: np.sqrt(r) * E + 530_000 * np.log10(s)),
     )
 }  # fmt: skip
-"""Every order of the queue by name, one row each (debs24: section 3; mod17: section 4)."""
+"""All queue orders by name (debs24 section 3; mod17 section 4)."""
 
 if TYPE_CHECKING:
     OrderName = str
 else:
     OrderName = Literal[tuple(ORDERS)]
-    """A name of `ORDERS`; command lines list them as choices."""
+    """A key of `ORDERS`; command lines list them as choices."""
 
 SortKey = Callable[[Job], Any]
-"""Returns the sort key of a job, any sortable value; smaller first, ties by arrival."""
+"""Function that returns the sort key of a job, of any sortable type; smaller first, ties by arrival."""
 
 Allocation = Literal["first-fit", "best-fit"]
-"""Which nodes a job gets: in index order, or those with the fewest free resources first (mod17)."""
+"""Node selection: in index order, or nodes with the fewest free resources first (mod17)."""
 
 ALLOCATIONS: dict[Allocation, int] = {"first-fit": queue_orders.FIRST_FIT, "best-fit": queue_orders.BEST_FIT}
 
 EVERY = NEVER
-"""A reservation for every job that must wait."""
+"""Number of reservations: one for every job that must wait."""
 
 ARRIVAL_ORDER = frozen_array([])
-"""The order of the queue itself: no positions."""
+"""No positions: the queue keeps its own order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListSchedulerSpec:
     """The parameters of a list scheduler.
 
-    - `reservations`: number of jobs, the first that cannot start, that each reserve their earliest start. The others
+    - `reservations`: how many of the jobs that cannot start reserve their earliest start, first in order. Other jobs
       start only if they delay none of these. Special values are `STRICT`, `GREEDY` and `EVERY`.
-    - `order`: a name of `ORDERS`; None if the caller passes positions.
+    - `order`: a key of `ORDERS`; None if the caller passes positions.
     - `backfill`: order of the other jobs after a single reservation; `reg` keeps the order.
-    - `allocation`: which nodes a job gets.
+    - `allocation`: node selection.
     """
 
     reservations: int
@@ -148,19 +148,19 @@ class ListSchedulerSpec:
 
     @property
     def compiled(self) -> bool:
-        """Whether the compiled kernels know the order, so that no positions are needed."""
+        """Whether the compiled kernels implement the order, so that no positions are needed."""
         return self.order is not None and ORDERS[self.order].by is None
 
     def __post_init__(self) -> None:
         count = isinstance(self.reservations, int) and self.reservations >= STRICT
-        require(count, "reservations", self.reservations, "must be a whole number of 0 or more, or STRICT")
+        require(count, "reservations", self.reservations, "must be a whole number, 0 or more, or STRICT")
         for name, order in (("order", self.order), ("backfill", self.backfill)):
             require(order is None or order in ORDERS, name, order, f"must be one of {', '.join(ORDERS)}")
-        require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order of the compiled kernels")
+        require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order in the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def method(self, whole: bool) -> ListSchedulerParameters:
-        """Return the scheme as the kernels read it; `whole` requests the whole plan, not only the starts."""
+        """Return the parameters for the kernels; `whole` requests the whole plan instead of only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
@@ -180,14 +180,14 @@ def plan(
     allocation: Allocation = "first-fit",
     need: Need = "plan",
 ) -> Decision:
-    """Return a decision by list scheduling: the jobs of the queue one by one, in `order`.
+    """Return a decision by list scheduling: place the queued jobs one by one, in `order`.
 
     `order` is one of:
 
-    - a name of `ORDERS`, such as "saf";
+    - a key of `ORDERS`, such as "saf";
     - a function of a `Job` that returns a sort key, smaller first: a number, or a tuple of numbers.
       `snapshot.estimate_of(job)` is the job's estimate in seconds;
-    - an array of Q numbers, one per job of `snapshot.queue` in that order; smaller first.
+    - an array of Q numbers, one per job of `snapshot.queue`, in the order of the queue; smaller first.
 
     Ties are broken by arrival. The first `reservations` jobs that cannot start keep their earliest start, and no other
     job may delay them. None means all such jobs; `STRICT` and `GREEDY` mean none. `backfill` is the order of the other
@@ -211,10 +211,10 @@ def plan(
 
 
 def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
-    """Return the positions of the queue, int64[Q], sorted by a function of a job or by an array of numbers."""
+    """Return the positions of the queued jobs, int64[Q], sorted by a function of a job or by an array of numbers."""
     if callable(order):
         keys = [order(job) for job in snapshot.queued_jobs()]
-        require(all(key == key for key in keys), "order", order, "must not return nan")
+        require(all(key == key for key in keys), "order", order, "must not return NaN")
         try:
             return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
         except TypeError as error:
@@ -229,7 +229,7 @@ def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntAr
 def plan_with(
     scheme: ListSchedulerSpec, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER
 ) -> Decision:
-    """Return the decision of `scheme`; `positions` is the order of the queue if the scheme has none."""
+    """Return the decision of `scheme`; `positions` is the queue order if the scheme has none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
         processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
@@ -251,9 +251,9 @@ def plan_with(
 
 
 def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
-    """Return planned starts of the queue (s), int64[Q], each as early as it delays none before it in `positions`.
+    """Return the earliest start (s) of each queued job that delays no job before it in `positions`, int64[Q].
 
-    It is the plan of `plan` with that order, without wait reasons, for callers that make many plans of one queue.
+    This is the plan that `plan` makes with that order, but without wait reasons. Use it to plan one queue many times.
     """
     n = len(snapshot.queue)
     if not n:
@@ -293,7 +293,7 @@ class WillRunEstimator:
 
 
 def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
-    """Return the kernels' state of a snapshot: the carried one, or a new one."""
+    """Return the kernel state that the snapshot carries, or a new one."""
     if isinstance(snapshot.carried, SchedulingState):
         return snapshot.carried
     cluster, resources = snapshot.cluster, len(snapshot.cluster.resources)
@@ -313,7 +313,7 @@ def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
 
 @lru_cache(maxsize=4096)
 def effort(path: str, considered: int) -> Effort:
-    """Return the effort of a kernel's decision."""
+    """Return the effort of a kernel's decision, cached."""
     return Effort(path, considered)
 
 

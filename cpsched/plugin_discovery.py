@@ -1,4 +1,4 @@
-"""Entry points of installed packages. No other module reads them.
+"""Entry points of installed packages. No other module reads entry points.
 
 A package declares a dispatcher in its pyproject.toml:
 
@@ -33,7 +33,7 @@ class PluginEntryPoint:
 
 
 def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
-    """Return the entry points of a group, sorted by name; duplicates on the path count once."""
+    """Return the entry points of a group, sorted by name; duplicates on the path are merged."""
     found = {
         PluginEntryPoint(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
         for point in entry_points(group=group)
@@ -42,14 +42,14 @@ def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
 
 
 def load_attribute(kind: str, words: str) -> Any:
-    """Return what "package.module:attribute" or "package.module" names; raise `PluginLoadError` for any failure."""
+    """Import the object at "package.module:attribute" or "package.module"; raise `PluginLoadError` on any failure."""
     module_name, _, path = resolve_former_path(words).partition(":")
     module = _imported(kind, words, module_name.strip())
     thing: Any = module
     for name in path.strip().split(".") if path else ():
         if not hasattr(thing, name):
             hint = did_you_mean(name, _names(thing))
-            raise PluginLoadError(kind, words, f"{module_name} has no {name}{hint}")
+            raise PluginLoadError(kind, words, f"{module_name} has no attribute {name}{hint}")
         thing = getattr(thing, name)
     return thing
 
@@ -57,7 +57,7 @@ def load_attribute(kind: str, words: str) -> Any:
 def _imported(kind: str, words: str, module_name: str) -> ModuleType:
     try:
         return import_module(module_name)
-    except RAISED as error:  # a plug-in may do anything while it is imported
+    except RAISED as error:  # importing a plug-in runs arbitrary code
         why = describe_exception(error) if not isinstance(error, ImportError) else exception_message(error)
         reason = f"{module_name} cannot be imported: {' '.join(why.split())}"
         raise PluginLoadError(kind, words, reason, plugin_source_location(error)) from error

@@ -15,16 +15,17 @@ from cpsched.model.overrun import Overrun
 from cpsched.predictors.base import Predictor, fill_estimates, is_trainable, policy_error_for, train
 
 SPARE = 10_000
-"""Estimates kept beyond twice the number of current jobs, so that a temporarily ineligible job keeps its estimate.
+"""Number of estimates kept in addition to twice the number of current jobs.
 
-Above this, estimates of absent jobs are dropped. Jobs can leave without ending.
+A temporarily ineligible job thus keeps its estimate. Above this number, estimates of absent jobs are dropped, because
+a job can disappear without an end record.
 """
 
 _CONTRACTS = {
     "dispatcher": ("cpsched.Dispatcher", ("decide", "learn", "learns")),
     "predictor": ("cpsched.Predictor", ("fill", "learn", "learns")),
 }
-"""By part of a policy: its base class, and the attributes that a class without that base needs."""
+"""Base class, and the attributes that a class without this base needs, by part of a policy."""
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class Policy:
         for part, (base, names) in _CONTRACTS.items():
             given = getattr(self, part)
             lacks = [name for name in names if not _has(given, name)]
-            rule = f"must derive from {base}, or have {', '.join(names)}; it has no {', '.join(lacks)}"
+            rule = f"must derive from {base}, or have the attributes {', '.join(names)}; it lacks {', '.join(lacks)}"
             require(not isinstance(given, type), part, given, "must be an instance, not a class")
             require(not lacks, part, type(given).__name__, rule)
 
@@ -71,9 +72,9 @@ class Policy:
         if type(decision) is not Decision:
             raise self._fault(f"must return a Decision, not a {type(decision).__name__}")
         if type(decision.starts) is not Starts or type(decision.effort) is not Effort:
-            raise self._fault("its decision must hold Starts and Effort")
+            raise self._fault("must return a Decision with Starts and Effort")
         if decision.again_s is not None and not (type(decision.again_s) is int and decision.again_s > snapshot.now_s):
-            raise self._fault("again_s must be a second after now, or None")
+            raise self._fault("again_s must be an int after now_s, or None")
         if need == "plan":
             self._check_plan(decision, snapshot)
         return decision
@@ -82,19 +83,19 @@ class Policy:
         return PolicyError("dispatcher", self.dispatcher, what)
 
     def _check_plan(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Raise `PolicyError` unless planned starts and waits have the form that `Decision` states."""
+        """Raise `PolicyError` unless planned starts and waits have the form that `Decision` requires."""
         plan_s, waits = decision.plan_s, decision.waits
         if plan_s is not None:
             right = isinstance(plan_s, np.ndarray) and plan_s.dtype == np.int64 and plan_s.shape == snapshot.queue.shape
             if not right:
-                raise self._fault("plan_s must be int64, one for each queued job")
+                raise self._fault("plan_s must be int64 with one entry per queued job")
             if (plan_s < snapshot.now_s).any():
                 raise self._fault("plan_s must not lie in the past")
         if not isinstance(waits, Mapping) or not all(type(wait) is Wait for wait in waits.values()):
-            raise self._fault("waits must be Wait by job id")
+            raise self._fault("waits must map job ids to Wait")
 
     def replace_with(self, other: Policy) -> None:
-        """Take over predictor, dispatcher and overrun rule of `other`; drop all estimates."""
+        """Adopt the predictor, dispatcher and overrun rule of `other`, and drop all estimates."""
         self.predictor, self.dispatcher, self.overrun = other.predictor, other.dispatcher, other.overrun
         self._estimates = {}
 
@@ -106,7 +107,7 @@ class Policy:
         return Snapshot.over(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
 
     def _estimate(self, table: JobTable) -> None:
-        """Write all estimates; predict only jobs without a stored one."""
+        """Write the estimates of all jobs to `table`; predict only jobs without a stored estimate."""
         jobs, known = table.jobs, self._estimates
         if len(known) > 2 * len(jobs) + SPARE:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
@@ -136,9 +137,9 @@ class Policy:
         return is_trainable("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
-        """Return the dispatcher's `memory`: what its next decision depends on besides the snapshot, as JSON.
+        """Return the dispatcher's `memory` as JSON: the state besides the snapshot that affects its next decision.
 
-        Return None if there is none. Raise `PolicyError` if the dispatcher fails.
+        Return None if it has none. Raise `PolicyError` if the dispatcher fails.
         """
         try:
             memory = getattr(self.dispatcher, "memory", None)
@@ -176,7 +177,7 @@ class Policy:
 
 
 def _has(given: object, name: str) -> bool:
-    """Return whether `given` has the attribute; one that raises when read counts as present."""
+    """Return whether `given` has the attribute; an attribute that raises when read counts as present."""
     try:
         return hasattr(given, name)
     except Exception:

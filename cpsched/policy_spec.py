@@ -1,6 +1,6 @@
 """A policy as text: dispatcher, predictor, their settings and the overrun rule.
 
-The command line, `bridge.yaml`, the journal and `simulate()` share this one value. Example:
+The command line, `bridge.yaml`, the journal and `simulate()` share this type. Example:
 
     list-reg / profile option=greedy remember=50 overrun=double
 """
@@ -25,10 +25,10 @@ OVERRUN = "overrun"
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """A policy as text. The journal stores these five fields under these names.
+    """A policy as text. The journal stores these five fields under the same names.
 
-    `dispatcher` and `predictor` are names or `package.module:Class`; settings are texts by parameter name. `overrun`
-    None means the dispatcher's own rule.
+    `dispatcher` and `predictor` are names or `package.module:Class`. Settings map parameter names to text.
+    `overrun=None` means the dispatcher's own rule.
     """
 
     dispatcher: str = "easy"
@@ -46,9 +46,9 @@ class PolicySpec:
         options: Mapping[str, object] | None = None,
         known: PolicyRegistries = CORE,
     ) -> PolicySpec:
-        """Return the spec; each setting goes to the dispatcher, the predictor or the policy, by its name.
+        """Return the spec; each setting goes to the dispatcher, the predictor or the policy, according to its name.
 
-        A name that dispatcher and predictor share is set on both; `dispatcher.NAME` or `predictor.NAME` selects one.
+        A name that both share is set on both; `dispatcher.NAME` or `predictor.NAME` selects one.
         `options` (limit_s, effort, seed) go to the dispatcher only. Raise `UnknownName` for an unknown setting,
         `InvalidValue` for an option that the dispatcher does not have.
         """
@@ -71,13 +71,15 @@ class PolicySpec:
             for taker in takers:
                 given[taker][bare] = str(value)
         for name, value in (options or {}).items():
-            require(name in names["dispatcher"], name, value, f"{dispatcher} does not search and has no such parameter")
+            require(
+                name in names["dispatcher"], name, value, f"is not a parameter of {dispatcher}, which does not search"
+            )
             given["dispatcher"][name] = str(value)
         return cls(dispatcher, predictor, given["dispatcher"], given["predictor"], overrun)
 
     @classmethod
     def parse(cls, text: str, known: PolicyRegistries = CORE) -> PolicySpec:
-        """Return the spec of `text`: `dispatcher [/ predictor] [NAME=VALUE ...]`, quoted as in a shell.
+        """Parse `dispatcher [/ predictor] [NAME=VALUE ...]`, quoted as in a shell.
 
         Raise `InvalidValue` for any other form, `UnknownName` for an unknown setting.
         """
@@ -89,12 +91,12 @@ class PolicySpec:
                 settings[name] = value
             else:
                 names += [part for part in word.split("/") if part]
-        require(1 <= len(names) <= 2, "policy", text, "must be: dispatcher [/ predictor] [NAME=VALUE ...]")
+        require(1 <= len(names) <= 2, "policy", text, "must have the form dispatcher [/ predictor] [NAME=VALUE ...]")
         dispatcher, predictor = (*names, cls().predictor)[:2]
         return cls.of(dispatcher, predictor, settings, known=known)
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads; shared settings have a prefix, `overrun` is omitted if it is None."""
+        """Return text that `parse` accepts; shared settings have a prefix, and `overrun` is omitted if it is None."""
         settings = (shlex.quote(f"{name}={value}") for name, value in self.settings().items())
         return " ".join((f"{self.dispatcher} / {self.predictor}", *settings))
 
@@ -110,7 +112,7 @@ class PolicySpec:
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
     def build(self, read: FileReader | None = None, known: PolicyRegistries = CORE) -> Policy:
-        """Build a new policy. `read` reads files that settings name; `known` may hold more names than the core.
+        """Build a new policy. `read` reads files that settings name; `known` may contain more names than the core.
 
         Raise `UnknownName`, `PluginLoadError` or `InvalidValue`.
         """

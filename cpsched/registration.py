@@ -1,6 +1,6 @@
 """Registrations: name, summary, source, factory and parameters of everything that can be selected by name.
 
-A module lists what it offers in a tuple `LISTED`; no other file names it. This whole file adds a dispatcher:
+A module lists its registrations in a tuple `LISTED`; no other file names them. This whole file adds a dispatcher:
 
     class Newest(Dispatcher):
         ...
@@ -24,7 +24,7 @@ REQUIRED = "(must be given)"
 
 
 class FileReader(Protocol):
-    """Reads a file that a setting names. Programs pass it in, because the core opens no files."""
+    """Reads a file that a setting names. Programs pass the reader, because the core opens no files."""
 
     def __call__(self, setting: str, path: str, text: bool = False) -> object:
         """Return the content of the JSON file at `path`, or of a text file if `text` is true."""
@@ -46,7 +46,7 @@ class FileParameter:
 class Parameter:
     """A keyword of a factory, and how `--set NAME=VALUE` sets it.
 
-    `name` is the name of the setting, `keyword` that of the factory's argument. They differ only for files.
+    `name` is the name of the setting, `keyword` the name of the factory's argument. They differ only for files.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Parameter:
     is_text: bool = False
 
     def parse(self, text: str) -> object:
-        """Return the value of `text`; raise `InvalidValue` with the rule."""
+        """Parse `text` as a value of this parameter; raise `InvalidValue` if it is not valid."""
         kinds = _members(self.type)
         if type(None) in kinds and text.lower() in ("none", ""):
             return None
@@ -93,11 +93,11 @@ class Registration:
     origin: str = ""
 
     def defaults(self) -> dict[str, Any]:
-        """Return the default of each parameter, by name."""
+        """Return the default of each parameter, by parameter name."""
         return {parameter.name: parameter.default for parameter in self.parameters()}
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters with defaults, without those that no text can express."""
+        """Return the parameters and their defaults, without those that cannot be given as text."""
         factory = self.factory
         takes = factory.__init__ if inspect.isclass(factory) else factory
         hints = typing.get_type_hints(takes, include_extras=True)
@@ -116,9 +116,9 @@ class Registration:
         return tuple(found)
 
     def build(self, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> Any:
-        """Build an instance. `settings` are texts as on the command line; `read` reads the files that they name.
+        """Build an instance. `settings` are strings as on the command line; `read` reads the files that they name.
 
-        Raise `UnknownName` for an unknown setting, `InvalidValue` for a value that is not allowed.
+        Raise `UnknownName` for an unknown setting, `InvalidValue` for an invalid value.
         """
         known = {parameter.name: parameter for parameter in self.parameters()}
         values: dict[str, object] = dict(self.fixed)
@@ -139,26 +139,26 @@ class Registration:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union; of any other type, the type itself."""
+    """Return the members of a union; for any other type, the type itself."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return typing.get_args(kind)
     return (kind,)
 
 
 def _is_spelled(kind: Any) -> bool:
-    """Return whether a text can express a value of this type."""
+    """Return whether a value of this type can be given as text."""
     return kind in (int, float, str, bool, type(None)) or typing.get_origin(kind) is typing.Literal
 
 
 def _type_of(default: object) -> Any:
-    """Return the type of an argument without annotation, from its default."""
+    """Return the type of an argument without annotation, inferred from its default."""
     if default is None or default is REQUIRED:
         return str | None
     return type(default)
 
 
 def first_sentence(thing: object) -> str:
-    """Return the first sentence of a docstring, as the summary of things without one."""
+    """Return the first paragraph of a docstring on one line, for use as a summary."""
     text = inspect.getdoc(thing) or ""
     first = text.split("\n\n")[0].replace("\n", " ").strip()
     return first or "(no description)"

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plug-in that cannot be used, and why, in one line."""
+    """A plug-in that cannot be used, with a one-line reason."""
 
     name: str
     error: str
@@ -42,7 +42,7 @@ class Registry(Generic[T]):
     """All registrations of one kind.
 
     Built-ins are the `LISTED` tuples of the modules in `packages`. `group` is the entry-point group of plug-ins. `base`
-    is the required base class. `more` holds the registrations of the calling program.
+    is the required base class. `more` holds registrations that the calling program adds.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Registry(Generic[T]):
         return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.plugins())})
 
     def iterate_registrations(self) -> Iterator[Registration | BrokenPlugin]:
-        """Yield all registrations with plug-ins loaded; a broken plug-in is yielded as `BrokenPlugin`."""
+        """Yield all registrations and load plug-ins; a plug-in that fails to load is yielded as `BrokenPlugin`."""
         own = list(self.builtins())
         yield from own
         for plugin in self.plugins():
@@ -82,11 +82,11 @@ class Registry(Generic[T]):
                 yield listing
             except CpschedError as error:
                 yield BrokenPlugin(plugin.name, str(error))
-            except Exception as error:  # annotations that do not resolve, a signature that cannot be read
+            except Exception as error:  # unresolvable annotations or an unreadable signature
                 yield BrokenPlugin(plugin.name, str(self._unloadable(plugin, f"{type(error).__name__}: {error}")))
 
     def find(self, words: str) -> Registration:
-        """Return the registration of `words`; raise `UnknownName` with the known names, or `PluginLoadError`."""
+        """Return the registration named `words`; raise `UnknownName` with the known names, or `PluginLoadError`."""
         for listing in self.more:
             if listing.name == words:
                 return listing

@@ -13,7 +13,7 @@ from cpsched.errors import require
 from cpsched.model import EndedJob, Job
 
 _OTHER_WALLTIME, _OTHER_UNITS, _OTHER_NAME = 0.2, 0.5, 0.4
-"""Weight factors of an ended job whose walltime, units or name differ from the job to be predicted."""
+"""Weight factors of an ended job whose walltime, units or name differ from those of the predicted job."""
 _HALVED_AFTER = 10
 """Number of later jobs of the user after which an ended job has half its weight."""
 PRIOR_WEIGHT = 3.0
@@ -30,7 +30,7 @@ Weighed = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class RunTimeSample:
-    """An ended job: the share of its walltime that it ran, and the properties that define similarity."""
+    """An ended job: the share of its walltime that it used, and the properties that define similarity."""
 
     share: float
     walltime_s: int
@@ -48,10 +48,10 @@ class RunTimeSample:
 
 @dataclass(slots=True)
 class RunTimeModel:
-    """Run time / walltime of ended jobs: the last `remember` of each user, the last 400 of the site.
+    """Run time / walltime of ended jobs: the last `remember` jobs of each user, and the last 400 of the site.
 
-    Recent jobs, and jobs of the same walltime, units and name, have larger weights. The site's jobs are mixed in as a
-    prior. They are the only input for unknown users.
+    Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's jobs are mixed in as a
+    prior. For unknown users, they are the only input.
 
     >>> from cpsched.model import Request
     >>> times = RunTimeModel()
@@ -92,7 +92,7 @@ class RunTimeModel:
         self._found.clear()
 
     def weigh_user_history(self, job: Job) -> Weighed:
-        """Return (share, weight) of the user's ended jobs for `job`, newest first."""
+        """Return (share, weight) of each ended job of the user for predicting `job`, newest first."""
         return [
             (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.similarity(job))
             for age, ran in enumerate(self._users.get(job.user, ()))
@@ -108,10 +108,10 @@ class RunTimeModel:
         return self._found[key]
 
     def sample(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
-        """Return run times of `job` (s), int64, at the quantiles `at` (0 to 1), given that it has run `elapsed_s`.
+        """Return run times of `job` (s), int64, at the quantiles `at` (0 to 1), given that it has run for `elapsed_s`.
 
-        All are greater than `elapsed_s`. A job that has outlived all similar jobs runs to its walltime. One that has
-        outlived its walltime runs one more second.
+        All exceed `elapsed_s`. A job that has run longer than all similar jobs runs to its walltime. A job that has
+        exceeded its walltime runs for one more second.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
@@ -125,7 +125,7 @@ class RunTimeModel:
 
 
 FADES = 0.5 ** (1 / _HALVED_AFTER)
-"""Factor of an ended job's weight per later ended job of its user."""
+"""Factor by which each later ended job of the user reduces an ended job's weight."""
 _SITE_FADES = 1 - 1 / _SITE_REMEMBERS
 MOST_USERS = 5000
 """Maximum number of users; above it, the user whose jobs ended longest ago is dropped."""
@@ -133,7 +133,7 @@ MOST_USERS = 5000
 
 @dataclass(slots=True)
 class MeanWalltimeShares:
-    """Mean run time / walltime by user: the model of `RunTimeModel` with a small state.
+    """Mean run time / walltime by user: a variant of `RunTimeModel` with less state.
 
     Recent jobs of the user have larger weights. The site's mean is mixed in as in `RunTimeModel`, but walltime, units
     and name are not compared. Before any job has ended, the share is 1.
@@ -147,9 +147,9 @@ class MeanWalltimeShares:
     """
 
     site: tuple[float, float] = (0.0, 0.0)
-    """Of all ended jobs: total weight, and weighted sum of shares."""
+    """Total weight and weighted sum of shares, over all ended jobs."""
     users: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """The same by user; the user whose jobs ended longest ago comes first."""
+    """The same per user; the user whose jobs ended longest ago comes first."""
 
     def learn(self, ended: EndedJob) -> None:
         """Record run time / walltime of an ended job."""
@@ -169,12 +169,12 @@ class MeanWalltimeShares:
         return (total + PRIOR_WEIGHT * mean) / (count + PRIOR_WEIGHT)
 
     def memory(self) -> dict[str, object]:
-        """Return the state as JSON. A user is one text, because the journal stores only changed texts of a list."""
+        """Return the state as JSON; each user is one string, as the journal stores only changed strings of a list."""
         users = [f"{count!r} {total!r} {user}" for user, (count, total) in self.users.items()]
         return {"site": list(self.site), "users": users}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Replace the state by an earlier `memory`."""
+        """Replace the state with an earlier `memory`."""
         count, total = memory["site"]
         self.site = count, total
         self.users = {}

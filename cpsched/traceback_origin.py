@@ -1,4 +1,4 @@
-"""Location of a plug-in's error in its author's code: file and line, from a traceback or a definition."""
+"""Find where a plug-in's error occurred in its author's code: file and line, from a traceback or a definition."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class SourceLocation(NamedTuple):
 
 
 def unwrap_plugin(of: object) -> object:
-    """Return the plug-in that one of our wrappers holds (`stands_for`); return anything else unchanged."""
+    """Return the plug-in inside one of our wrappers (`stands_for`); return any other object unchanged."""
     return getattr(of, "stands_for", of) if _is_ours(type(of).__module__) else of
 
 
 def plugin_source_location(
     error: BaseException | None, of: object = None, methods: Iterable[str] = ()
 ) -> SourceLocation | None:
-    """Return the line of the plug-in `of` that raised `error`, or, if it is None, that returned an invalid value.
+    """Return the line of the plug-in `of` that raised `error`, or returned an invalid value if `error` is None.
 
     - The deepest traceback line in the folder of the first file that is not ours.
-    - Without such a file, the definition of the first of `methods` that the author wrote.
+    - If there is no such file, the definition of the first of `methods` that the author wrote.
     - For our own code, the deepest traceback line; None for our own exceptions.
     """
     of = unwrap_plugin(of)
@@ -42,18 +42,18 @@ def plugin_source_location(
     if of is not None and _is_ours(type(of).__module__):
         return lines[-1][1] if lines and not _is_ours(type(error).__module__) else None
     foreign = [place for module, place in lines if not _is_ours(module)]
-    if foreign:  # skip lines of other packages that the plug-in calls
+    if foreign:  # skip lines of packages that the plug-in calls
         folder = _folder_of(foreign[0].file)
         return [place for place in foreign if _folder_of(place.file) == folder][-1]
     return next(_definitions(of, methods), None)
 
 
 def _lines_of(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
-    """Yield (module, location) of a traceback's lines, outermost first, without Python's standard library."""
+    """Yield (module, location) of each traceback line, outermost first, without Python's standard library."""
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
-        module = getattr(names.get("__spec__"), "name", None) or names.get("__name__", "")  # `python -m` says __main__
+        module = getattr(names.get("__spec__"), "name", None) or names.get("__name__", "")  # `python -m` sets __main__
         if not (code.co_filename.startswith("<frozen ") or str(module).partition(".")[0] in sys.stdlib_module_names):
             yield str(module), SourceLocation(code.co_filename, step.tb_lineno, _named(code))
         step = step.tb_next

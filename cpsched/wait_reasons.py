@@ -1,4 +1,4 @@
-"""Why each queued job waits, and behind which jobs."""
+"""Reasons why queued jobs wait, and the jobs that they wait behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cpsched.model import (
 )
 
 MOST_NAMED = 8
-"""Maximum number of jobs that a wait names."""
+"""Maximum number of jobs named in a wait."""
 
 
 def wait_reasons_of(
@@ -32,11 +32,11 @@ def wait_reasons_of(
     planned: PendingCode = PendingCode.RESERVED,
     unplanned: PendingCode = PendingCode.RESERVED,
 ) -> dict[int, Wait]:
-    """Return a `Wait` for every queued job that does not start, by job id; `plan_s` int64[Q] follows the queue.
+    """Return a `Wait` for every queued job that does not start, by job id; `plan_s` int64[Q] is in queue order.
 
-    - A job that does not fit on the empty cluster waits for ever, behind no job.
+    - A job that does not fit on the empty cluster waits forever, behind no job.
     - A job with a known start waits behind the jobs that are expected to end then, or else behind those that start now.
-    - A job without one waits behind the jobs that have one, or else behind the first that cannot start.
+    - A job without a known start waits behind the jobs that have one, or else behind the first that cannot start.
 
     The reason is what the free nodes lack after `starts`. A job that lacks nothing has the code `planned` if it has a
     planned start, else `unplanned` if other jobs have one, else `PRIORITY`.
@@ -54,7 +54,7 @@ def wait_reasons_of(
     first_waiting: tuple[int, ...] = ()
     for (slot, start_s), requested in zip(pairs, _asked(table, [slot for slot, _ in pairs]), strict=True):
         job = table.jobs[slot]
-        # Queues of 50,000 jobs occur: what the free nodes lack is computed once per distinct request.
+        # Queues of 50,000 jobs occur, so each distinct request is checked only once.
         if requested not in known:
             known[requested] = _lacking(job.request, snapshot, free)
         lacking = known[requested]
@@ -80,7 +80,7 @@ def _asked(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def free_after_starts(snapshot: Snapshot, starts: Starts) -> IntArray:
-    """Return what is free after `starts`, int64[N, R]."""
+    """Return the amounts that are free after `starts`, int64[N, R]."""
     free = snapshot.free.copy()
     total_free = free.sum(axis=0)
     for i, slot in enumerate(starts.slots.tolist()):
@@ -91,7 +91,7 @@ def free_after_starts(snapshot: Snapshot, starts: Starts) -> IntArray:
 
 
 def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
-    """Return the ids of the running and planned jobs that are expected to end, by second."""
+    """Return the ids of running and planned jobs by the second at which they are expected to end."""
     table, found = snapshot.table, defaultdict[int, list[int]](list)
     planned = plan_s + np.where(plan_s == NEVER, 0, table.estimate_s[snapshot.queue])
     slots, seconds = np.append(snapshot.running, snapshot.queue), np.append(table.end_s[snapshot.running], planned)

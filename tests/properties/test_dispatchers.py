@@ -196,4 +196,4 @@ def test_a_job_that_can_never_fit_blocks_nobody():
     for name in LISTS:
         decision = shared(name).decide(snapshot, "plan")
         assert list(decision.starts_by_job(snapshot)) == [2], name
-        assert decision.waits[1].reason.arguments == ("asks for 9 units, the empty cluster holds 8",), name
+        assert decision.waits[1].reason.arguments == ("requests 9 units, but the empty cluster holds only 8",), name

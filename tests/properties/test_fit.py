@@ -93,10 +93,10 @@ def test_every_fault_is_named_with_its_job():
     nodes, units = [0, 1, 0, 9, 1, 0], [1, 1, 1, 1, 1, 1]
     columns = (np.array(column, np.int64) for column in (slots, offsets, nodes, units))
     assert [str(violation) for violation in verify(decision_of(*columns), snapshot)] == [
-        "job 1: started twice",
-        "decision: slot 7: not in the queue",
-        "job 2: a node that does not exist",
-        "job 3: nodes out of order",
+        "job 1: is started twice",
+        "decision: slot 7: is not in the queue",
+        "job 2: is placed on a node that does not exist",
+        "job 3: its nodes are not in ascending order",
     ]
 
 

@@ -44,18 +44,18 @@ QUEUE = [
     [
         ({0: ((0, 2),)}, []),
         ({0: ((2, 2),)}, ["job 1: n2 lacks cores"]),
-        ({0: ((0, 1),)}, ["job 1: placed units differ from the 2 asked for"]),
-        ({0: ((0, 3),)}, ["job 1: placed units differ from the 2 asked for"]),
-        ({0: ((3, 2),)}, ["job 1: a node that does not exist"]),
-        ({0: ((-1, 2),)}, ["job 1: a node that does not exist"]),
-        ({0: ((1, 1), (0, 1))}, ["job 1: nodes out of order"]),
-        ({0: ((0, 1), (0, 1))}, ["job 1: a node listed twice"]),
-        ({1: ((0, 2),)}, ["job 2: units that must be on distinct nodes share one", "job 2: n0 lacks memory"]),
+        ({0: ((0, 1),)}, ["job 1: the number of placed units differs from the 2 requested"]),
+        ({0: ((0, 3),)}, ["job 1: the number of placed units differs from the 2 requested"]),
+        ({0: ((3, 2),)}, ["job 1: is placed on a node that does not exist"]),
+        ({0: ((-1, 2),)}, ["job 1: is placed on a node that does not exist"]),
+        ({0: ((1, 1), (0, 1))}, ["job 1: its nodes are not in ascending order"]),
+        ({0: ((0, 1), (0, 1))}, ["job 1: lists a node twice"]),
+        ({1: ((0, 2),)}, ["job 2: units that must be on distinct nodes share a node", "job 2: n0 lacks memory"]),
         ({1: ((0, 1), (1, 1))}, []),
         ({2: ((0, 1),)}, []),
         ({2: ((2, 1),)}, ["job 3: requests node n2 exclusively, but it is in use"]),
         ({3: ((1, 1),)}, []),
-        ({3: ((2, 1),)}, ["job 4: a node outside of left"]),
+        ({3: ((2, 1),)}, ["job 4: is placed on a node outside left"]),
         ({4: ((2, 1),)}, ["job 5: n2 lacks memory"]),
         ({0: ((0, 2),), 1: ((0, 1), (1, 1))}, ["job 2: n0 lacks cores"]),
         ({0: ((0, 2),), 2: ((0, 1),)}, ["job 3: requests node n0 exclusively, but it is in use"]),
@@ -66,10 +66,13 @@ QUEUE = [
         ({1: ((0, 1), (1, 1)), 3: ((1, 1),)}, []),
         ({1: ((0, 1), (1, 1)), 3: ((0, 1),), 0: ((0, 2),)}, ["job 1: n0 lacks cores"]),
         ({6: ((0, 1),)}, ["job 7: n0 lacks cores, memory"]),
-        ({7: ((0, 1),)}, ["job 9: not in the queue"]),
-        ({8: ((0, 1),)}, ["decision: slot 8: not in the queue"]),
-        ({77: ((0, 1),)}, ["decision: slot 77: not in the queue"]),
-        ({0: ((-1, 1), (2, 1)), 4: ((2, 1),)}, ["job 1: a node that does not exist", "job 5: n2 lacks memory"]),
+        ({7: ((0, 1),)}, ["job 9: is not in the queue"]),
+        ({8: ((0, 1),)}, ["decision: slot 8: is not in the queue"]),
+        ({77: ((0, 1),)}, ["decision: slot 77: is not in the queue"]),
+        (
+            {0: ((-1, 1), (2, 1)), 4: ((2, 1),)},
+            ["job 1: is placed on a node that does not exist", "job 5: n2 lacks memory"],
+        ),
     ],
 )
 def test_each_rule_is_named_and_earlier_starts_count(placements, said):
@@ -82,7 +85,7 @@ def test_a_job_is_started_once():
     snapshot = a_snapshot(CLUSTER, QUEUE)
     columns = ([0, 3, 0], [0, 1, 2, 3], [0, 1, 2], [2, 1, 2])
     twice = Decision(Starts(*(np.array(column, np.int64) for column in columns), by_construction=True), Effort("test"))
-    assert [str(violation) for violation in verify(twice, snapshot)] == ["job 1: started twice"]
+    assert [str(violation) for violation in verify(twice, snapshot)] == ["job 1: is started twice"]
     assert not is_feasible(twice, snapshot)
 
 
@@ -94,20 +97,20 @@ def capped(cluster, cap_w, **watts):
     ("cap_w", "said"),
     [
         (72, []),
-        (71, ["job 2: draws 24 W, but 23 W of the power cap of 71 W are left"]),
-        (48, ["job 2: draws 24 W, but 0 W of the power cap of 48 W are left"]),
+        (71, ["job 2: draws 24 W, but only 23 W remain of the 71 W power cap"]),
+        (48, ["job 2: draws 24 W, but only 0 W remain of the 48 W power cap"]),
         (
             31,
             [
-                "job 1: draws 32 W, but 15 W of the power cap of 31 W are left",
-                "job 2: draws 24 W, but 0 W of the power cap of 31 W are left",
+                "job 1: draws 32 W, but only 15 W remain of the 31 W power cap",
+                "job 2: draws 24 W, but only 0 W remain of the 31 W power cap",
             ],
         ),
         (
             15,
             [
-                "job 1: draws 32 W, but 0 W of the power cap of 15 W are left",
-                "job 2: draws 24 W, but 0 W of the power cap of 15 W are left",
+                "job 1: draws 32 W, but only 0 W remain of the 15 W power cap",
+                "job 2: draws 24 W, but only 0 W remain of the 15 W power cap",
             ],
         ),
     ],
@@ -144,20 +147,20 @@ def test_a_cap_of_power_that_makes_no_sense_is_refused(cap_w, watts, rule):
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (Request(1, (1,)), "asks for 1 resources, the cluster has 2"),
-        (Request(1, (1, 1, 1)), "asks for 3 resources, the cluster has 2"),
+        (Request(1, (1,)), "requests 1 resources, but the cluster has 2"),
+        (Request(1, (1, 1, 1)), "requests 3 resources, but the cluster has 2"),
         (Request(1, (1, 1), node_set=1), None),
         (Request(1, (1, 1), node_set=2), "node set 2 does not exist"),
         (Request(1, (8, 8)), None),
-        (Request(1, (9, 1)), "no node can hold one of its units"),
-        (Request(1, (1, 9)), "no node can hold one of its units"),
+        (Request(1, (9, 1)), "no node can hold even one unit"),
+        (Request(1, (1, 9)), "no node can hold even one unit"),
         (Request(16, (1, 1)), None),
-        (Request(17, (1, 1)), "asks for 17 units, the empty cluster holds 16"),
-        (Request(4, (1, 8)), "asks for 4 units, the empty cluster holds 3"),
+        (Request(17, (1, 1)), "requests 17 units, but the empty cluster holds only 16"),
+        (Request(4, (1, 8)), "requests 4 units, but the empty cluster holds only 3"),
         (Request(3, (1, 1), distinct=True), None),
-        (Request(4, (1, 1), distinct=True), "asks for 4 units on distinct nodes, the empty cluster holds 3"),
+        (Request(4, (1, 1), distinct=True), "requests 4 units on distinct nodes, but the empty cluster holds only 3"),
         (Request(8, (1, 1), node_set=1), None),
-        (Request(9, (1, 1), node_set=1), "asks for 9 units, the empty cluster holds 8"),
+        (Request(9, (1, 1), node_set=1), "requests 9 units, but the empty cluster holds only 8"),
     ],
 )
 def test_what_can_never_run_is_refused_with_the_reason(request_, why):
@@ -213,23 +216,23 @@ SHAPES = {
     ),
     "floats": (
         columns(dtype=np.float64),
-        [f"starts.{name} holds float64, not integers of 64 bits" for name in ("slots", "offsets", "nodes", "units")],
+        [f"starts.{name} holds float64, not 64-bit integers" for name in ("slots", "offsets", "nodes", "units")],
     ),
     "truths": (
         columns(dtype=np.bool_),
-        [f"starts.{name} holds bool, not integers of 64 bits" for name in ("slots", "offsets", "nodes", "units")],
+        [f"starts.{name} holds bool, not 64-bit integers" for name in ("slots", "offsets", "nodes", "units")],
     ),
     "unsigned beyond": (
         columns(dtype=np.uint64),
-        [f"starts.{name} holds uint64, not integers of 64 bits" for name in ("slots", "offsets", "nodes", "units")],
+        [f"starts.{name} holds uint64, not 64-bit integers" for name in ("slots", "offsets", "nodes", "units")],
     ),
     "two axes": (columns(slots=[[0]]), ["starts.slots has 2 axes instead of one"]),
-    "offsets too few": (columns(offsets=(0,)), ["1 offsets for 1 starts: must be one more"]),
-    "offsets too many": (columns(offsets=(0, 1, 1)), ["3 offsets for 1 starts: must be one more"]),
-    "units too few": (columns(nodes=(0, 1)), ["2 nodes but 1 numbers of units"]),
+    "offsets too few": (columns(offsets=(0,)), ["has 1 offsets for 1 starts; must have one more"]),
+    "offsets too many": (columns(offsets=(0, 1, 1)), ["has 3 offsets for 1 starts; must have one more"]),
+    "units too few": (columns(nodes=(0, 1)), ["starts.nodes has 2 entries, but starts.units has 1"]),
     "a plan too short": (columns(plan_s=[0]), ["plan_s has 1 entries for a queue of 2"]),
     "a plan too long": (columns(plan_s=[0, 1, 2]), ["plan_s has 3 entries for a queue of 2"]),
-    "a plan of floats": (columns(plan_s=[0.0, 1.0]), ["plan_s holds float64, not integers of 64 bits"]),
+    "a plan of floats": (columns(plan_s=[0.0, 1.0]), ["plan_s holds float64, not 64-bit integers"]),
 }
 
 
@@ -251,18 +254,18 @@ def test_a_node_in_use_that_would_be_large_enough_lacks_nothing_to_a_job_that_wa
 def test_a_violation_says_whose_it_is():
     snapshot = a_snapshot(a_cluster(), [a_job(7)])
     (unknown,) = verify(columns(slots=(9,)), snapshot)
-    assert (unknown.job_id, str(unknown)) == (None, "decision: slot 9: not in the queue")
+    assert (unknown.job_id, str(unknown)) == (None, "decision: slot 9: is not in the queue")
     (wrong,) = verify(decision({0: ((0, 2),)}), snapshot)
-    assert (wrong.job_id, str(wrong)) == (7, "job 7: placed units differ from the 1 asked for")
+    assert (wrong.job_id, str(wrong)) == (7, "job 7: the number of placed units differs from the 1 requested")
 
 
 def test_a_node_that_does_not_exist_is_told_beside_what_else_is_wrong_and_takes_nothing_from_others():
     snapshot = a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1, units=2, per_unit=3), a_job(2, per_unit=4)])
     beyond = columns((0, 1), (0, 2, 3), (0, 4, 0), (1, 1, 1))
-    assert rules(beyond, snapshot) == ["a node that does not exist"]
+    assert rules(beyond, snapshot) == ["is placed on a node that does not exist"]
     lacking = columns((0, 1), (0, 2, 3), (0, 4, 0), (2, 1, 1))
-    assert "a node that does not exist" in rules(lacking, snapshot)
-    assert rules(columns((0,), (0, 1), (4,), (2,)), snapshot)[0] == "a node that does not exist"
+    assert "is placed on a node that does not exist" in rules(lacking, snapshot)
+    assert rules(columns((0,), (0, 1), (4,), (2,)), snapshot)[0] == "is placed on a node that does not exist"
     for each in (beyond, lacking):
         assert not is_feasible(each, snapshot)
 
@@ -271,5 +274,5 @@ def test_a_node_that_does_not_exist_is_told_beside_what_else_is_wrong_and_takes_
 def test_a_start_of_wrong_units_takes_nothing_from_those_that_follow(units):
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=2), a_job(2, per_unit=4)])
     decided = decision({0: ((0, units),), 1: ((0, 1),)})
-    assert rules(decided, snapshot) == ["placed units differ from the 2 asked for"]
+    assert rules(decided, snapshot) == ["the number of placed units differs from the 2 requested"]
     assert not is_feasible(decided, snapshot), "the first start is the one at fault"

@@ -58,9 +58,9 @@ def test_a_goal_is_read_from_texts():
         ({"awf": 0}, None, "must give at least one metric"),
         ({}, None, "must give at least one metric"),
         ("waits", {"awf": "much"}, "limits.awf=much: must be a number"),
-        ("waits", {"awf": 0}, "limits.awf=0: must be percent"),
+        ("waits", {"awf": 0}, "limits.awf=0: must be above 0 %"),
         ("waits", {"area": 100}, "unknown metric 'area'"),
-        ("waits", "some", "limits=some: must be percent by metric, or none"),
+        ("waits", "some", "limits=some: must be percentages by metric, or none"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_value_and_rule(words, limits, message):

@@ -58,7 +58,7 @@ BROKEN = {
     "not-there": ("no_such_module:X", "no_such_module cannot be imported: No module named 'no_such_module'"),
     "raises": ("mine_raises:X", "mine_raises cannot be imported: ZeroDivisionError: division by zero"),
     "exits": ("mine_exits:X", "mine_exits cannot be imported: SystemExit: 3"),
-    "no-class": ("mine_e:SmallstFirst", "mine_e has no SmallstFirst; did you mean 'SmallestFirst'?"),
+    "no-class": ("mine_e:SmallstFirst", "mine_e has no attribute SmallstFirst; did you mean 'SmallestFirst'?"),
     "wrong-base": ("mine_e:Wrong", "must derive from Dispatcher (cpsched.dispatchers.base)"),
     "no-thing": ("mine_e:NUMBER", "must be a dispatcher: a name, package.module:Class, a class or an instance"),
     "easy": ("mine_e:SmallestFirst", "this name belongs to a built-in; rename the entry point"),

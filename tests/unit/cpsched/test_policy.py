@@ -120,16 +120,16 @@ EFFORT = Effort("test")
         (RuntimeError("no idea"), "dispatcher Answering: RuntimeError: no idea"),
         (None, "must return a Decision, not a NoneType"),
         ({"starts": []}, "must return a Decision, not a dict"),
-        (Decision(None, EFFORT), "must hold Starts and Effort"),
-        (Decision(NO_STARTS, "fast"), "must hold Starts and Effort"),
-        (Decision(NO_STARTS, EFFORT, again_s=100), "again_s must be a second after now"),
-        (Decision(NO_STARTS, EFFORT, again_s=101.5), "again_s must be a second after now"),
+        (Decision(None, EFFORT), "must return a Decision with Starts and Effort"),
+        (Decision(NO_STARTS, "fast"), "must return a Decision with Starts and Effort"),
+        (Decision(NO_STARTS, EFFORT, again_s=100), "again_s must be an int after now_s"),
+        (Decision(NO_STARTS, EFFORT, again_s=101.5), "again_s must be an int after now_s"),
         (Decision(NO_STARTS, EFFORT, [100]), "plan_s must be int64"),
         (Decision(NO_STARTS, EFFORT, np.array([100, 101])), "plan_s must be int64"),
         (Decision(NO_STARTS, EFFORT, np.array([100.0])), "plan_s must be int64"),
         (Decision(NO_STARTS, EFFORT, np.array([99])), "plan_s must not lie in the past"),
-        (Decision(NO_STARTS, EFFORT, None, {1: "later"}), "waits must be Wait by job id"),
-        (Decision(NO_STARTS, EFFORT, None, [Wait("later")]), "waits must be Wait by job id"),
+        (Decision(NO_STARTS, EFFORT, None, {1: "later"}), "waits must map job ids to Wait"),
+        (Decision(NO_STARTS, EFFORT, None, [Wait("later")]), "waits must map job ids to Wait"),
     ],
 )
 def test_whatever_a_dispatcher_does_is_one_fault_with_its_name(answer, message):
@@ -228,7 +228,7 @@ class Duck:
 
 def test_what_is_no_dispatcher_is_told_the_contract():
     with pytest.raises(
-        InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* no learn, learns"
+        InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* lacks learn, learns"
     ):
         Policy(WalltimePredictor(), Duck())
     with pytest.raises(InvalidValue, match=r"predictor=object: must derive from cpsched.Predictor"):
@@ -269,10 +269,10 @@ def test_starts_of_the_wrong_form_are_no_value():
     for columns, message in [
         (([0], two, one, one), "starts.slots=list: must be int64"),
         ((np.array([0.5]), two, one, one), "starts.slots=ndarray: must be int64"),
-        ((one, one, one, one), "starts.offsets=1: must be one more"),
-        ((one, two, one, two), "starts.units=2: must be as many as nodes"),
-        ((one, np.array([0, 2]), one, one), "starts.offsets=.*: must go from 0 to 1"),
-        ((two, np.array([0, 2, 1]), one, one), "starts.offsets=.*: must not go back"),
+        ((one, one, one, one), "starts.offsets=1: must be one longer"),
+        ((one, two, one, two), "starts.units=2: must have as many entries as nodes"),
+        ((one, np.array([0, 2]), one, one), "starts.offsets=.*: must range from 0 to 1"),
+        ((two, np.array([0, 2, 1]), one, one), "starts.offsets=.*: must not decrease"),
     ]:
         with pytest.raises(InvalidValue, match=message):
             Starts(*columns)

@@ -35,7 +35,7 @@ def test_what_is_written_is_read_back(text, spec):
 
 @pytest.mark.parametrize("text", ["", "easy walltime more", "option=greedy"])
 def test_what_names_no_policy_is_refused(text):
-    with pytest.raises(InvalidValue, match="must be: dispatcher"):
+    with pytest.raises(InvalidValue, match="must have the form dispatcher"):
         PolicySpec.parse(text)
 
 
@@ -68,7 +68,7 @@ def test_names_and_values_that_are_wrong_are_told():
         PolicySpec.of(settings={"backfil": "shortest"})
     with pytest.raises(InvalidValue, match="overrun=never: must be one of one-second, double, walltime"):
         PolicySpec(overrun="never").build()
-    with pytest.raises(InvalidValue, match="effort=3: easy does not search and has no such parameter"):
+    with pytest.raises(InvalidValue, match="effort=3: is not a parameter of easy, which does not search"):
         PolicySpec.of("easy", options={"effort": 3})
 
 

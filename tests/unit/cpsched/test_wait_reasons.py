@@ -39,7 +39,7 @@ def test_where_nothing_ends_just_then_a_job_waits_behind_those_that_start():
 def test_a_job_that_can_never_run_waits_behind_nobody_and_nobody_behind_it():
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=9), a_job(2), a_job(3)])
     waits = explained(snapshot, [NEVER] * 3)
-    assert waits[1] == ((PendingCode.NEVER, "asks for 9 units, the empty cluster holds 4"), ())
+    assert waits[1] == ((PendingCode.NEVER, "requests 9 units, but the empty cluster holds only 4"), ())
     assert (waits[2], waits[3]) == ((FIRST, ()), (FIRST, (2,)))
 
 

@@ -129,7 +129,7 @@ def test_settings_find_their_owner(four_jobs):
         (["--set", "colour=red"], "unknown parameter of easy, walltime or the policy 'colour'; known: allocation"),
         (["--set", "colour"], "--set=colour: must be NAME=VALUE"),
         (["--set", "overrun=never"], "overrun=never: must be one of one-second, double, walltime"),
-        (["--limit", "3"], "limit_s=3.0: easy does not search and has no such parameter"),
+        (["--limit", "3"], "limit_s=3.0: is not a parameter of easy, which does not search"),
         (["--effort", "0"], "--effort=0: must be positive"),
         (["--limit", "1", "--effort", "1"], "must not be set together: use one of them"),
         (["--charge", "free"], "--charge=free: must be none, measured, or milliseconds"),

@@ -48,7 +48,7 @@ def test_rounds_in_which_nothing_fits_ask_no_dispatcher():
 
 def test_jobs_that_can_never_run_are_refused_and_block_nobody():
     schedule = run(trace_of((0, 10, 9, 10), (0, 10, 4, 10)))
-    assert schedule.refused == {0: "asks for 9 units, the empty cluster holds 4"}
+    assert schedule.refused == {0: "requests 9 units, but the empty cluster holds only 4"}
     assert schedule.start_s.tolist() == [NEVER, 0]
 
 
@@ -90,13 +90,13 @@ def test_a_decision_that_breaks_the_fit_rule_is_not_applied_but_counted():
     policy = Policy(registry.predictor("walltime"), Breaker())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [NEVER]
-    assert schedule.violations == ("job 1: a node that does not exist",)
+    assert schedule.violations == ("job 1: is placed on a node that does not exist",)
 
 
 def test_a_strict_replay_ends_with_the_first_fault():
     trace = trace_of((0, 1, 1, 10), (5, 1, 1, 10))
     for dispatcher, told in (
-        (Breaker(), "Breaker: second 0: job 1: a node that does not exist"),
+        (Breaker(), "Breaker: second 0: job 1: is placed on a node that does not exist"),
         (Failing(ValueError("no idea")), "Failing: ValueError: no idea"),
         (Failing(), "Failing: RuntimeError: learns nothing"),
         (Unsure(), "Unsure: ValueError: no idea"),
@@ -152,7 +152,7 @@ def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_
     assert told[:3] == [
         "dispatcher Failing: ValueError: no idea",
         "dispatcher Failing: must return a Decision, not a NoneType",
-        "dispatcher Failing: its decision must hold Starts and Effort",
+        "dispatcher Failing: must return a Decision with Starts and Effort",
     ]
     assert set(told[3:]) == {"dispatcher Failing: RuntimeError: learns nothing"}
     assert schedule.start_s.tolist()[0] == 3

@@ -28,9 +28,9 @@ def test_a_job_waits_runs_and_ends():
 def test_a_job_that_can_never_fit_is_refused_with_its_reason():
     cluster = a_simulated(nodes=2, cores=4)
     assert cluster.submit(a_job(1, units=3, distinct=True), 1) == (
-        "asks for 3 units on distinct nodes, the empty cluster holds 2"
+        "requests 3 units on distinct nodes, but the empty cluster holds only 2"
     )
-    assert cluster.submit(a_job(2, per_unit=5), 1) == "no node can hold one of its units"
+    assert cluster.submit(a_job(2, per_unit=5), 1) == "no node can hold even one unit"
     assert cluster.queue_length == 0
 
 

@@ -30,7 +30,9 @@ WAITS = NOBODY | WIDE | {
 }  # fmt: skip
 NEVER = NOBODY | WIDE | {
     "id": 7, "label": "7", "user": "eve", "units": 9, "submit_s": 1057, "position": 2, "behind": [],
-    "reason": {"code": "never", "arguments": ("asks for 9 units on distinct nodes, the empty cluster holds 3",)},
+    "reason": {
+        "code": "never", "arguments": ("requests 9 units on distinct nodes, but the empty cluster holds only 3",)
+    },
     "expected_s": None, "first_expected_s": None, "likely_from_s": None, "likely_to_s": None,
 }  # fmt: skip
 ASIDE = {
