@@ -87,7 +87,7 @@ def _beside() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KernelCacheLocation:
-    """Where a compiled kernel is stored: in a directory, or only in memory (None)."""
+    """The place where a compiled kernel is stored: in a directory, or only in memory (None)."""
 
     folder: Path | None
     new: bool

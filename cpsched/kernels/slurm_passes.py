@@ -86,7 +86,7 @@ class JobOwnerColumns(Handle):
     user_partition: Column
     association: Column
     node_set: Column
-    """Node set of the partition of each job, by slot."""
+    """Node set of each job's partition, by slot."""
 
 
 class BackfillCounters(Handle, grows=True):

@@ -125,7 +125,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a queued job does not start now, and the ids of the jobs that it waits behind.
+    """The reason why a queued job does not start now, and the ids of the jobs that it waits behind.
 
     Text given as `reason` becomes a `PendingReason` with the code `other`.
 
@@ -145,7 +145,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """Which jobs start now and where, when the others are expected to start, and why they wait.
+    """The result of a round: which jobs start now and where, when the others are expected to start, and why they wait.
 
     - `starts`: the jobs that start now, with their placements.
     - `effort`: the cost of the decision.

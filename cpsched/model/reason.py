@@ -9,7 +9,7 @@ from cpsched.errors import require
 
 
 class PendingCode(StrEnum):
-    """Why a pending job does not start now; parentheses hold the arguments of the reason.
+    """The kinds of reasons why a pending job does not start now; the arguments of a reason are in parentheses.
 
     The dispatcher considered the job:
 
@@ -70,7 +70,7 @@ class PendingCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """Why a pending job does not start now, as a code and its arguments.
+    """The reason why a pending job does not start now, as a code and its arguments.
 
     >>> PendingReason(PendingCode.RESOURCES, (0, 2)).arguments
     (0, 2)

@@ -36,7 +36,7 @@ class PbsSelectChunk:
 
 @dataclass(frozen=True, slots=True)
 class PbsPlaceDirective:
-    """How chunks are placed; `unknown` holds words that PBS's manual does not document."""
+    """The placement of chunks; `unknown` contains words that PBS's manual does not document."""
 
     arrangement: str = "free"
     sharing: str = ""

@@ -12,9 +12,9 @@ from cpsched.registration import Registration
 
 
 class LastTwoPredictor(Predictor):
-    """Predict the mean run time of the user's last two ended jobs, capped at the walltime.
+    """Predicts the mean run time of the user's last two ended jobs, capped at the walltime.
 
-    If only one job has ended, predict its run time. If none has, or without a user name, predict the walltime.
+    If only one job has ended, the prediction is its run time. If none has, or without a user name, it is the walltime.
     """
 
     def __init__(self) -> None:

@@ -15,13 +15,13 @@ _DIGITS = "0123456789"
 
 
 class ProfilePredictor(Predictor):
-    """Predict the run time of the user's last ended job that matches by the first of six rules, capped at the walltime.
+    """Predicts the run time of the user's last similar job, by the first of six rules that matches.
 
     1. name, queue, walltime, request;  2. the same with the name's prefix (the name without trailing digits);
     3. name, queue, walltime;           4. prefix, queue, walltime;           5. name;           6. prefix.
 
     `remember` limits the profiles per user and rule; the least recently updated one is dropped first.
-    Without a match or a user name, the prediction is the walltime.
+    The prediction is capped at the walltime. Without a match or a user name, it is the walltime.
     """
 
     def __init__(self, remember: int = 10_000) -> None:

@@ -14,7 +14,7 @@ from cpsched.run_time_model import PRIOR_WEIGHT, REFRESH_INTERVAL_JOBS, RunTimeM
 
 
 class QuantilePredictor(Predictor):
-    """Predict the `quantile` (0 to 1) of run time / walltime over the user's last `remember` jobs, times the walltime.
+    """Predicts the `quantile` (0 to 1) of run time / walltime over the user's last `remember` jobs, times the walltime.
 
     Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's own quantile is mixed
     in as a prior. For unknown users, it is the only input.

@@ -10,7 +10,7 @@ from cpsched.registration import Registration
 
 
 class WalltimePredictor(Predictor):
-    """Predict the walltime."""
+    """Predicts the walltime."""
 
     @override
     def predict(self, job: Job) -> int:

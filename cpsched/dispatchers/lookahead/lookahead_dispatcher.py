@@ -176,7 +176,9 @@ class Lookahead(Dispatcher):
     def _follow(
         self, history: RunAndWaitHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
-        """Set ageing by the longest wait under `easy`; return the expected run times (s) of queued jobs, float64[Q].
+        """Set the scale of ageing from the longest wait under `easy`.
+
+        Return the expected run times of the queued jobs (s), float64[Q].
 
         An estimate below the walltime takes precedence over the user's history, because the predictor has more
         information.

@@ -18,10 +18,10 @@ LISTED = (
     _listed("cp-p2sf", "P2SF", "5.4", objective="p2sf"),
     _listed(
         "cp-bsld+",
-        "bounded slowdown, starting additionally from three list plans",
+        "bounded slowdown, with three list plans as additional starting points",
         "5.2",
         objective="bsld",
         plans="spf,saf,sjf",
     ),
-    _listed("cp-p2sf+", "P2SF, starting additionally from a list plan", "5.4", objective="p2sf", plans="reg"),
+    _listed("cp-p2sf+", "P2SF, with a list plan as an additional starting point", "5.4", objective="p2sf", plans="reg"),
 )
