@@ -53,16 +53,6 @@ def verify(decision: Decision, snapshot: Snapshot) -> list[Violation]:
     return found + _beyond_the_cap(slots, snapshot)
 
 
-def is_feasible(decision: Decision, snapshot: Snapshot) -> bool:
-    """Return whether `verify` finds no violation; the same rule, in compiled form."""
-    if malformed_decision(decision, snapshot):
-        return False
-    machine, starts = machine_handle(snapshot.cluster, snapshot.free), start_columns(decision)
-    if fit_rules.first_fault(machine, snapshot.table, snapshot.queue, starts) >= 0:
-        return False
-    return not _beyond_the_cap(starts[0], snapshot)
-
-
 def _beyond_the_cap(slots: IntArray, snapshot: Snapshot) -> list[Violation]:
     """Return a violation for each start that exceeds the power left by running jobs and earlier starts."""
     cluster, jobs, found = snapshot.cluster, snapshot.table.jobs, []

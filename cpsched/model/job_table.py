@@ -73,15 +73,15 @@ class JobTable(Handle):
         """Slots by job id, for the jobs that the table contained at the last call."""
         return {}
 
-    def slot_of(self, job_id: int) -> int:
-        """Return the slot of a job; raise `InvalidValue` if the table does not contain the job."""
+    def slots(self) -> Mapping[int, int]:
+        """Return the slot of every job by its id."""
         known = self._slot_of
         if len(known) < len(self.jobs):
             known.update((job.id, slot) for slot, job in enumerate(self.jobs[len(known) :], len(known)))
         return known
 
     def slot_of(self, job_id: int) -> int:
-        """Return the slot of a job; raise `InvalidValue` if the table does not hold it."""
+        """Return the slot of a job; raise `InvalidValue` if the table does not contain the job."""
         known = self.slots()
         require(job_id in known, "job", job_id, "is not in this table")
         return known[job_id]
