@@ -159,6 +159,7 @@ class TraceReplay:
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
         self.predicted = 0
+        self.again_s: int | None = None
         self.predictor_learns = self.asks_learns(lambda: policy.predictor_learns)
         self.dispatcher_learns = self.asks_learns(lambda: policy.dispatcher_learns)
         if not self.predictor_learns:
@@ -294,7 +295,9 @@ class TraceReplay:
     def record_decision(self, decision: Decision) -> None:
         """Record a decision and the next round requested by its dispatcher."""
         self.decision = decision
-        self.state.state.again_s = NEVER if decision.again_s is None else decision.again_s
+        if decision.again_s != self.again_s:  # most decisions request none: every call counts
+            self.again_s = decision.again_s
+            self.state.state.again_s = NEVER if self.again_s is None else self.again_s
 
     def make_decision(self) -> Decision:
         """Return the policy's decision for now, within the site's limits."""
