@@ -1,15 +1,19 @@
 """List schedulers: jobs per CPU second in both loops, time per round by machine and queue, memory; with targets.
 
-`python -m tests.benchmarks.lists [speed] [nodes] [queue] [memory]`. CPU time of this process only, with kernels
-compiled, traces read and columns built before the clock starts; the best of two runs.
+`python -m tests.benchmarks.lists [speed] [command] [nodes] [queue] [memory]`. But for `command`: CPU time of this
+process only, with kernels compiled, traces read and columns built before the clock starts; the best of two runs.
 """
 
 from __future__ import annotations
 
+import gzip
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -18,8 +22,11 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.list_orders import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
+from cpsched.policy_spec import PolicySpec
+from cpsched_sim import simulation
 from cpsched_sim.cluster.replay import Schedule, TraceReplay
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.simulation import ReplayPolicySetup
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks import run_parts
@@ -53,11 +60,14 @@ def workload(name: str) -> Workload:
     return load(trace(file), system)
 
 
+MILLION = 1_000_000
+"""Jobs of which the memory is measured."""
+
 Run = Callable[[TraceReplay], Schedule]
 """The loop of a replay."""
 
 
-def best(jobs: list[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
+def best(jobs: Sequence[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
     """Return the faster of two replays."""
     walltime = registry.predictor("walltime")
     runs = [run(TraceReplay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
@@ -156,17 +166,53 @@ def queue() -> None:
         print(f"{'':31}{length:8} {took[0]:12.1f} {took[1]:19.1f} {took[2]:14.1f}", flush=True)
 
 
+def command() -> None:
+    """Print the CPU seconds of `cpsched simulate` on SDSC-BLUE, and of its parts in this process."""
+    print("SDSC-BLUE, CPU seconds (target)     read         simulate, jobs read     whole command")
+    for name in ("fcfs", "easy"):
+        setup = ReplayPolicySetup(PolicySpec.of(name, "walltime"))
+        simulation.run(workload("BLUE"), setup)  # loads the kernels
+        began = time.process_time()
+        work = workload("BLUE")
+        read = time.process_time()
+        simulation.run(work, setup)
+        ended = time.process_time()
+        words = ["simulate", str(trace(BLUE)), "--dispatcher", name, "--quiet"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "cpsched_bridge.program.cli", *words], check=True, stdout=subprocess.DEVNULL
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        whole = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(f"  {name:27}{read - began:10.2f} {ended - read:17.2f} (0.35) {whole:16.2f} (1.5)", flush=True)
+
+
 def memory() -> None:
-    """Print the memory of reading and replaying SDSC-BLUE in this process."""
-    work = workload("BLUE")
-    schedule = TraceReplay(
-        work.jobs, work.cluster, Policy(registry.predictor("walltime"), registry.dispatcher("easy"))
-    ).run()
+    """Print the memory of reading and simulating a million jobs, SDSC-BLUE several times in a row, in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "million.swf"
+        repeat_trace(trace(BLUE), path, MILLION)
+        found = simulation.run(load(path), ReplayPolicySetup(PolicySpec.of("easy", "walltime")))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"memory: SDSC-BLUE, {len(schedule.start_s)} jobs, read and replayed: {peak_mb:.0f} MB (target 600)")
+    print(f"memory: {len(found.schedule.start_s):,} jobs, read and simulated: {peak_mb:.0f} MB (target 400)")
 
 
-PARTS = {"speed": speed, "nodes": nodes, "queue": queue, "memory": memory}
+def repeat_trace(source: Path, target: Path, jobs: int) -> None:
+    """Write `jobs` jobs: those of a trace again and again, each time after the last of the time before."""
+    with gzip.open(source, "rt") as file:
+        lines = file.read().splitlines(keepends=True)
+    header = [line for line in lines if line.startswith(";")]
+    fields = [line.split() for line in lines if not line.startswith(";")]
+    span_s = int(fields[-1][1]) + 1
+    with target.open("w") as file:
+        file.writelines(header)
+        for at in range(jobs):
+            again, which = divmod(at, len(fields))
+            words = fields[which]
+            file.write(" ".join([str(at + 1), str(int(words[1]) + again * span_s), *words[2:]]) + "\n")
+
+
+PARTS = {"speed": speed, "command": command, "nodes": nodes, "queue": queue, "memory": memory}
 
 
 def main(words: list[str]) -> None:
