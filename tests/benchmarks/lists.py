@@ -171,11 +171,11 @@ def command() -> None:
     print("SDSC-BLUE, CPU seconds (target)     read         simulate, jobs read     whole command")
     for name in ("fcfs", "easy"):
         setup = ReplayPolicySetup(PolicySpec.of(name, "walltime"))
-        simulation.run(workload("BLUE"), setup)  # loads the kernels
+        simulation.replay_workload(workload("BLUE"), setup)  # loads the kernels
         began = time.process_time()
         work = workload("BLUE")
         read = time.process_time()
-        simulation.run(work, setup)
+        simulation.replay_workload(work, setup)
         ended = time.process_time()
         words = ["simulate", str(trace(BLUE)), "--dispatcher", name, "--quiet"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -192,7 +192,7 @@ def memory() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "million.swf"
         repeat_trace(trace(BLUE), path, MILLION)
-        found = simulation.run(load(path), ReplayPolicySetup(PolicySpec.of("easy", "walltime")))
+        found = simulation.replay_workload(load(path), ReplayPolicySetup(PolicySpec.of("easy", "walltime")))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory: {len(found.schedule.start_s):,} jobs, read and simulated: {peak_mb:.0f} MB (target 400)")
 
