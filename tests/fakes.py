@@ -1,19 +1,25 @@
-"""Fakes for the bridge's tests: a small cluster behind the ports with fault injection, a clock, a dispatcher."""
+"""The simulated cluster of the bridge's tests, with fault injection, a clock and a dispatcher."""
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
-from cpsched_bridge.errors import BackendError
+from cpsched_bridge.equivalence import BackoffKey, equivalence_key
+from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import (
     Check,
+    ClusterReason,
     DeferredStart,
     Hold,
     Holder,
@@ -42,9 +48,28 @@ def first_fit(job: Job, free: np.ndarray) -> Placement:
     return tuple(found) if left == 0 else ()
 
 
+STUBBORN = (
+    "silent",  # released, it waits without a reason
+    "outranked",  # the cluster says that others go first
+    "alone",  # an obstacle of the job, such as a dependency that is never satisfied
+    "passing",  # one that may pass, and does not
+    "alike",  # an obstacle of its request
+    "shut out",  # an obstacle of its user in the partition
+    "limited",  # a limit of its user
+    "refused",  # the command to start it is refused
+    "held by the cluster",  # the cluster holds it itself when it is released
+    "bounced",  # held again after every release
+    "held by its owner",  # who releases it as soon as it has been rolled back
+    "unknown answer",  # unknown whether the command arrived
+    "ineligible",  # the adapter knows
+    "left",  # the adapter cannot model it
+)
+"""The ways in which a job never starts."""
+
+
 @dataclass
 class FakeJob:
-    """A job of the fake cluster: pending with a hold and a pin, running on a placement, or over."""
+    """A job of the simulated cluster: pending with a hold and a pin, running on a placement, or over."""
 
     job: Job
     hold: Hold = Hold.PLUGIN
@@ -54,6 +79,17 @@ class FakeJob:
     placement: Placement = ()
     end_s: int | None = None
     starts: int = 0
+    run_s: int | None = None
+    """Seconds after which `advance` ends it."""
+    stubborn: str = ""
+    """Why it never starts, one of `STUBBORN`."""
+    stalled: bool = False
+    """Released, but not started until it is held again."""
+    released_s: int = 0
+    points: int = 0
+    """The boost from any source; a requeue keeps it."""
+    points_of: str = ""
+    """Who set it: bridge or admin."""
 
     @property
     def pending(self) -> bool:
@@ -64,49 +100,103 @@ class FakeJob:
         return self.start_s is not None and self.end_s is None
 
 
+def groups_of(job: Job) -> tuple[BackoffKey, ...]:
+    """Return the groups of a job: itself, equal requests, its association, its access to the partition."""
+    association, access = ("association", (job.user, job.account)), ("access", ("", job.user, "", ""))
+    return BackoffKey("job", (str(job.id),)), equivalence_key(job), BackoffKey(*association), BackoffKey(*access)
+
+
+def obstacle_of(stubborn: str, groups: Sequence[BackoffKey]) -> ClusterReason | None:
+    """Return the reason that the cluster gives for a released stubborn job."""
+    own, alike, association, access = groups
+    return {
+        "alone": ClusterReason("DependencyNeverSatisfied", own, clears_on_end=False),
+        "passing": ClusterReason("BeginTime", own, transient=True, clears_on_end=False),
+        "alike": ClusterReason("BadConstraints", alike, clears_on_end=False),
+        "shut out": ClusterReason("QOSNotAllowed", access, clears_on_end=False),
+        "limited": ClusterReason("AssocMaxJobsLimit", association),
+        "held by the cluster": ClusterReason("BadConstraints", alike, clears_on_end=False),
+    }.get(stubborn)
+
+
+HELD_WHEN_RELEASED = {"held by the cluster": Hold.CLUSTER, "bounced": Hold.ADMIN, "held by its owner": Hold.USER}
+"""The hold that a released stubborn job shows."""
+
+Fault = Callable[[Callable[[], Any]], Any]
+"""What a call does instead of its work: it receives the work, may do it, and returns or raises."""
+
+
+def _as_read(seen: Observation) -> Observation:
+    return seen
+
+
 @dataclass
 class FakeCluster:
-    """Behaves like Slurm through the ports; each of `faults` is used once, at the next call of its name.
+    """Behaves like Slurm through the ports, with faults.
 
-    A fault receives a function that does the call's work, which it may call or not, and may raise. Released jobs run at
-    once if their pin can be met; `lazy` keeps them pending until `schedule()`.
+    Faults of a call are used in order, each once: see `fail`, `lose_answer`, `answer`, `before` and `inject`. Faults of
+    jobs are `FakeJob.stubborn` and `stalls`. Released jobs run at once if their pin can be met; `lazy` keeps them
+    pending until `schedule()`.
     """
 
     cluster: Cluster = field(default_factory=a_cluster)
     now_s: int = 0
     lazy: bool = False
     own_scheduler: bool = False
+    """Its scheduler starts jobs without hold and pin, in order of priority and points, first fit."""
     jobs: dict[int, FakeJob] = field(default_factory=dict)
     drained: set[int] = field(default_factory=set)
     outages: tuple[Outage, ...] = ()
     left: list[UnmanagedJob] = field(default_factory=list)
     commands: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    faults: dict[str, list[Callable[[Callable[[], object]], object]]] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    readings: list[frozenset[int]] = field(default_factory=list)
+    """The jobs named to each reading as pinned."""
+    boosts: list[tuple[int, int]] = field(default_factory=list)
+    """Every accepted boost: (job, points)."""
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    stalls: int = 0
+    """Number of the next starts after which the job stays pending."""
+    launch_s: int = 0
+    """Seconds from a release to the start."""
+    clock_off_s: int = 0
+    """The offset of the clock that the cluster shows."""
+    view: Callable[[Observation], Observation] = _as_read
+    """What becomes of each reading."""
     past: list[EndedJob] = field(default_factory=list)
     readiness: list[Check] = field(default_factory=list)
     claimed: Lease | None = None
     labels: dict[int, str] = field(default_factory=dict)
     """Names of running and ended jobs."""
+    notes: list[str] = field(default_factory=list)
+    """Notes of the next reading."""
+    file: Path | None = None
+    """Where `close` writes the cluster."""
     child_starts: int = 0
     history_missing: bool = False
     transport_info: str = ""
     starts_in_one_change: bool = True
+    scheduler_interval_s: float = 60.0
     _told: set[tuple[int, int]] = field(default_factory=set)
     _pending_before: dict[int, PendingJob] = field(default_factory=dict)
     """Pending jobs of the last reading: unchanged jobs are the same objects, as with Slurm."""
 
     # what people and time do -----------------------------------------------------------------------------------
 
-    def submit(self, *jobs: Job, hold: Hold = Hold.PLUGIN) -> None:
+    def submit(self, *jobs: Job, hold: Hold = Hold.PLUGIN, run_s: int | None = None, stubborn: str = "") -> None:
         for job in jobs:
-            self.jobs[job.id] = FakeJob(job, hold)
+            known = replace(job, ineligible="Dependency") if stubborn == "ineligible" else job
+            self.jobs[job.id] = FakeJob(known, hold, run_s=run_s, stubborn=stubborn)
+            if stubborn == "left":
+                self.left.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_us=True))
 
     def cancel(self, job_id: int) -> None:
         del self.jobs[job_id]
+        self._pending_before.pop(job_id, None)
 
     def requeue(self, job_id: int, hold: Hold = Hold.NONE) -> None:
         fake = self.jobs[job_id]
-        fake.start_s, fake.placement, fake.hold = None, (), hold
+        fake.start_s, fake.placement, fake.hold, fake.released_s = None, (), hold, self.now_s
 
     def end(self, job_id: int) -> None:
         self.jobs[job_id].end_s = self.now_s
@@ -114,6 +204,17 @@ class FakeCluster:
     def tell_again(self) -> None:
         """Report each ended job once more."""
         self._told.clear()
+
+    def advance(self, seconds: int = 1) -> None:
+        """Advance second by second: jobs end, owners release what they hold, then jobs start."""
+        for _ in range(seconds):
+            self.now_s += 1
+            for id, fake in self.jobs.items():
+                if fake.running and fake.run_s is not None and self.now_s - (fake.start_s or 0) >= fake.run_s:
+                    self.end(id)
+                if fake.stubborn == "held by its owner" and fake.hold is Hold.USER:
+                    fake.hold = Hold.NONE
+            self.schedule()
 
     def free(self) -> np.ndarray:
         free = self.cluster.capacity.copy()
@@ -126,15 +227,18 @@ class FakeCluster:
 
     def schedule(self) -> None:
         """Run the cluster's own scheduler: released jobs start on their pin, others need `own_scheduler`."""
-        for fake in self.jobs.values():
-            if fake.pending and fake.hold is Hold.NONE and fake.job.ineligible is None:
-                placement = self._pinned(fake) if fake.pin else self._anywhere(fake)
-                if placement:
-                    fake.start_s, fake.placement = self.now_s, placement
-                    fake.starts += 1
+        ready = [fake for fake in self.jobs.values() if self._startable(fake)]
+        for fake in sorted(ready, key=lambda f: (not f.pin, -max(1, f.job.priority + f.points), f.job.id)):
+            placement = self._pinned(fake) if fake.pin else self._anywhere(fake)
+            if placement:
+                self.run_now(fake.job.id, placement)
+
+    def _startable(self, fake: FakeJob) -> bool:
+        able = fake.pending and fake.hold is Hold.NONE and fake.job.ineligible is None
+        return able and not fake.stubborn and not fake.stalled and self.now_s - fake.released_s >= self.launch_s
 
     def run_now(self, job_id: int, placement: Placement) -> None:
-        """Start a job by another actor."""
+        """Start a job by whatever actor."""
         fake = self.jobs[job_id]
         fake.hold, fake.start_s, fake.placement = Hold.NONE, self.now_s, placement
         fake.starts += 1
@@ -148,22 +252,38 @@ class FakeCluster:
     def _anywhere(self, fake: FakeJob) -> Placement:
         return first_fit(fake.job, self.free()) if self.own_scheduler else ()
 
-    # the ports; what a test replaces to have a cluster answer otherwise is `read`, `start_one`, `hand_back_one` --
+    # what a test looks at --------------------------------------------------------------------------------------
 
-    def _call(self, name: str, work: Callable[[], object]) -> object:
+    @property
+    def points(self) -> dict[int, int]:
+        """The boost of each job, from any source."""
+        return {id: fake.points for id, fake in self.jobs.items()}
+
+    def sent(self, call: str) -> list[tuple[int, ...]]:
+        """Return the jobs of each command of this name."""
+        return [ids for name, ids in self.commands if name == call]
+
+    # the ports -------------------------------------------------------------------------------------------------
+
+    def _call(self, name: str, work: Callable[[], Any]) -> Any:
+        self.calls[name] += 1
         waiting = self.faults.get(name)
         return waiting.pop(0)(work) if waiting else work()
 
     def _batch(self, name: str, ids: Sequence[int], works: Sequence[Callable[[], Outcome]]) -> Sequence[Outcome]:
         """Run a command for several jobs, each with its own function."""
         self.commands.append((name, tuple(ids)))
-        return self._call(name, lambda: [work() for work in works])  # type: ignore[return-value]
+        answer: Sequence[Outcome] = self._call(name, lambda: [work() for work in works])
+        return answer
 
     def not_ready_reason(self) -> str | None:
-        return None
+        reason: str | None = self._call("not_ready_reason", lambda: None)
+        return reason
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        return self._call("observe", self.read)  # type: ignore[return-value]
+        self.readings.append(frozenset(pinned))
+        seen: Observation = self._call("observe", self.read)
+        return seen
 
     def read(self) -> Observation:
         self.schedule()
@@ -172,8 +292,9 @@ class FakeCluster:
         news = [e for e in ended if (e.job.id, e.end_s) not in self._told]
         self._told.update((e.job.id, e.end_s) for e in news)
         left = {each.job_id for each in self.left}
-        return Observation(
-            self.now_s,
+        notes, self.notes = tuple(self.notes), []
+        seen = Observation(
+            self.now_s + self.clock_off_s,
             self.cluster,
             self.free(),
             tuple(self._pending(f) for f in jobs if f.pending and f.job.id not in left),
@@ -183,17 +304,33 @@ class FakeCluster:
             outages=self.outages,
             claim=self.claimed,
             labels=self.labels,
+            notes=notes,
         )
+        return self.view(seen)
 
     def _pending(self, fake: FakeJob) -> PendingJob:
-        id, hold, pinned = fake.job.id, fake.hold, bool(fake.pin)
-        before = self._pending_before.get(id)
-        if before is None or before.job is not fake.job or before.hold is not hold or before.pinned != pinned:
-            before = self._pending_before[id] = PendingJob(fake.job, hold, pinned, holder=fake.holder)
-        return before
+        now, before = self._shown(fake), self._pending_before.get(fake.job.id)
+        if before != now:
+            self._pending_before[fake.job.id] = now
+        return self._pending_before[fake.job.id]
+
+    def _shown(self, fake: FakeJob) -> PendingJob:
+        """Return a reading's record of a waiting job."""
+        kind = fake.stubborn if fake.hold is Hold.NONE else ""
+        groups = groups_of(fake.job)
+        return PendingJob(
+            fake.job,
+            HELD_WHEN_RELEASED.get(kind, fake.hold),
+            bool(fake.pin),
+            obstacle=obstacle_of(kind, groups),
+            groups=groups,
+            holder=fake.holder,
+            lower_priority=kind == "outranked",
+        )
 
     def history(self) -> Sequence[EndedJob]:
-        return self.past
+        past: Sequence[EndedJob] = self._call("history", lambda: self.past)
+        return past
 
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         return orders
@@ -202,13 +339,20 @@ class FakeCluster:
         return self._batch("start", [each.job.id for each in orders], [partial(self.start_one, o) for o in orders])
 
     def start_one(self, order: StartOrder) -> Outcome:
-        fake = self.jobs.get(order.job.id)
+        id, fake = order.job.id, self.jobs.get(order.job.id)
+        if fake is not None and fake.stubborn == "refused":
+            return Outcome(id, "refused", "permission denied")
         if fake is None or not fake.pending or fake.hold not in (Hold.PLUGIN, Hold.ADMIN):
-            return Outcome(order.job.id, "refused", "not pending and held")
-        fake.hold, fake.pin = Hold.NONE, order.nodes
+            return Outcome(id, "refused", "not pending and held")
+        fake.hold, fake.pin, fake.released_s, fake.stalled = Hold.NONE, order.nodes, self.now_s, self.stalls > 0
+        self.stalls -= fake.stalled
+        if fake.stubborn == "bounced":
+            fake.hold, fake.pin = Hold.ADMIN, ()
+        if fake.stubborn == "held by its owner":
+            fake.hold = Hold.USER
         if not self.lazy:
             self.schedule()
-        return Outcome(order.job.id, "done")
+        return Outcome(id, "unknown", "no answer") if fake.stubborn == "unknown answer" else Outcome(id, "done")
 
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("hold", job_ids, [partial(self.hold_one, id) for id in job_ids])
@@ -217,9 +361,7 @@ class FakeCluster:
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
-        fake.pin = ()
-        fake.hold = Hold.ADMIN if fake.hold is Hold.NONE else fake.hold
-        return Outcome(job_id, "done")
+        return self._unpinned(fake, Hold.ADMIN if fake.hold is Hold.NONE else fake.hold)
 
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("hand_back", job_ids, [partial(self.hand_back_one, id) for id in job_ids])
@@ -231,8 +373,7 @@ class FakeCluster:
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")
-        fake.pin, fake.hold = (), Hold.NONE
-        return Outcome(job_id, "done")
+        return self._unpinned(fake, Hold.NONE)
 
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         return self._batch("unpin", job_ids, [partial(self.unpin_one, id) for id in job_ids])
@@ -241,11 +382,15 @@ class FakeCluster:
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.NONE:
             return Outcome(job_id, "refused", "not pending, or held by nobody")
-        fake.pin = ()
-        return Outcome(job_id, "done")
+        return self._unpinned(fake, fake.hold)
+
+    def _unpinned(self, fake: FakeJob, hold: Hold) -> Outcome:
+        fake.pin, fake.hold, fake.stalled = (), hold, False
+        return Outcome(fake.job.id, "done")
 
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        return self._call("claim", lambda: self._claim(claim, instead_of))  # type: ignore[return-value]
+        acquired: bool = self._call("claim", lambda: self._claim(claim, instead_of))
+        return acquired
 
     def _claim(self, claim: Lease, instead_of: Lease | None) -> bool:
         if self.claimed != instead_of:
@@ -260,23 +405,66 @@ class FakeCluster:
         if self.claimed == claim:
             self.claimed = None
 
+    def ranks(self) -> Sequence[QueueRank]:
+        """Rank as in Slurm, without the points of held jobs."""
+        pending = [fake for fake in self.jobs.values() if fake.pending]
+        ranks: Sequence[QueueRank] = self._call("ranks", lambda: [self._rank(fake) for fake in pending])
+        return ranks
+
+    def _rank(self, fake: FakeJob) -> QueueRank:
+        id, hidden = fake.job.id, fake.hold is not Hold.NONE
+        priority, points = (0, 0) if hidden else (fake.job.priority, fake.points)
+        return QueueRank(id, (id,), priority, points, fake.job.tier, hidden=hidden)
+
+    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
+        return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
+
+    def advise_one(self, advice: PriorityBoost) -> Outcome:
+        fake = self.jobs.get(advice.id)
+        if fake is None or not fake.pending:
+            return Outcome(advice.id, "refused", "not pending")
+        if fake.hold is not Hold.NONE and advice.points:
+            return Outcome(advice.id, "refused", "held")
+        if fake.hold is Hold.NONE and fake.points not in (0, *advice.instead_of):
+            return Outcome(advice.id, "refused", "has another's points")
+        fake.points, fake.points_of = advice.points, "bridge"
+        self.boosts.append((advice.id, advice.points))
+        return Outcome(advice.id, "done")
+
     def checks(self) -> Sequence[Check]:
-        return self.readiness
+        found: Sequence[Check] = self._call("checks", lambda: self.readiness)
+        return found
 
     def close(self) -> None:
-        pass
+        if self.file is not None:
+            self.file.write_bytes(pickle.dumps(self))
 
-    # misbehaviour ----------------------------------------------------------------------------------------------
+    # fault injection -------------------------------------------------------------------------------------------
 
-    def fail(self, call: str, error: BackendError, after: bool = False) -> None:
-        """Make the next `call` raise `error`; `after`: once it has taken effect."""
+    def inject(self, call: str, fault: Fault, times: int = 1) -> None:
+        """Replace the work of the next `times` calls of this name."""
+        self.faults.setdefault(call, []).extend([fault] * times)
+
+    def fail(self, call: str, error: BaseException, times: int = 1) -> None:
+        """Make `call` raise `error` without an effect."""
 
         def fault(work: Callable[[], object]) -> object:
-            if after:
-                work()
             raise error
 
-        self.faults.setdefault(call, []).append(fault)
+        self.inject(call, fault, times)
+
+    def lose_answer(self, call: str, error: BackendError | None = None) -> None:
+        """Make the next `call` raise once it has taken effect."""
+
+        def fault(work: Callable[[], object]) -> object:
+            work()
+            raise error or BackendTimeout("no answer")
+
+        self.inject(call, fault)
+
+    def collect_output(self, call: str, value: object, times: int = 1) -> None:
+        """Make `call` return `value` without an effect."""
+        self.inject(call, lambda work: value, times)
 
     def before(self, call: str, event: Callable[[], object]) -> None:
         """Call `event` right before the next `call`."""
@@ -285,7 +473,7 @@ class FakeCluster:
             event()
             return work()
 
-        self.faults.setdefault(call, []).append(fault)
+        self.inject(call, fault)
 
 
 class FirstFit(Dispatcher):
@@ -324,43 +512,3 @@ class FakePace:
         self.waited.append(seconds)
         self.at_s += seconds
         return len(self.waited) < self.cycles
-
-
-@dataclass
-class AdvisedCluster(FakeCluster):
-    """A cluster whose own scheduler starts jobs without a hold, in order of priority and points, first fit."""
-
-    own_scheduler: bool = True
-    scheduler_interval_s: float = 60.0
-    points: dict[int, int] = field(default_factory=dict)
-    """The points on pending jobs, from any source."""
-    told: list[tuple[int, int]] = field(default_factory=list)
-    """Every accepted number: (job, points)."""
-
-    def schedule(self) -> None:
-        order = sorted(self.jobs, key=lambda id: (-max(1, self.jobs[id].job.priority + self.points.get(id, 0)), id))
-        self.jobs = {id: self.jobs[id] for id in order}
-        super().schedule()
-
-    def ranks(self) -> Sequence[QueueRank]:
-        return self._call("ranks", self._ranks)  # type: ignore[return-value]
-
-    def _ranks(self) -> Sequence[QueueRank]:
-        return [
-            QueueRank(
-                id, (id,), fake.job.priority, self.points.get(id, 0), fake.job.tier, hidden=fake.hold is not Hold.NONE
-            )
-            for id, fake in self.jobs.items()
-            if fake.pending
-        ]
-
-    def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
-
-    def advise_one(self, advice: PriorityBoost) -> Outcome:
-        fake, now = self.jobs.get(advice.id), self.points.get(advice.id, 0)
-        if fake is None or not fake.pending or now not in (0, *advice.instead_of):
-            return Outcome(advice.id, "refused", "not pending, or somebody else's")
-        self.points[advice.id] = advice.points
-        self.told.append((advice.id, advice.points))
-        return Outcome(advice.id, "done")

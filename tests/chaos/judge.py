@@ -66,10 +66,7 @@ def pinned_too_long(site: Site, since_s: int, longest_s: int) -> list[str]:
     return [
         f"job {id} {_word(job)} since second {job.released_s}"
         for id, job in site.jobs.items()
-        if job.pending
-        and job.pin
-        and job.held_by == "nobody"
-        and site.time_s - max(job.released_s, since_s) > longest_s
+        if job.pending and job.pin and job.held_by == "nobody" and site.now_s - max(job.released_s, since_s) > longest_s
     ]
 
 
@@ -90,7 +87,7 @@ def points_left(site: Site, spare_s: int = 0) -> list[str]:
     return [
         f"job {id} still has {job.points} points"
         for id, job in site.jobs.items()
-        if job.pending and job.points and job.points_of == "bridge" and site.time_s - job.released_s >= spare_s
+        if job.pending and job.points and job.points_of == "bridge" and site.now_s - job.released_s >= spare_s
     ]
 
 
@@ -107,9 +104,9 @@ def at_the_end(site: Site) -> list[str]:
     """Return jobs that should have run by now."""
     found = []
     for id, job in site.jobs.items():
-        if job.vain and job.starts:
+        if job.stubborn and job.starts:
             found.append(f"job {id} was started, and cannot be")
-        if not job.over and not job.vain and job.held_by not in ("owner", "admin"):
+        if not job.over and not job.stubborn and job.held_by not in ("owner", "admin"):
             found.append(f"job {id} never ended: {_word(job)}")
         if job.starts > 1 + job.requeues:
             found.append(f"job {id} was started {job.starts} times and requeued {job.requeues} times")

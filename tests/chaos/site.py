@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-from cpsched.model import Cluster, EndedJob, Job
-from cpsched_bridge.equivalence import BackoffKey
+from cpsched.model import Cluster, EndedJob, Job, Placement
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
-    ClusterReason,
     Hold,
     Lease,
     Observation,
@@ -54,20 +51,10 @@ class Fuse:
 class SiteJob(FakeJob):
     """The true state of a job. `held_by` is plugin, bridge, admin, owner or `nobody`."""
 
-    run_s: int = 1
     ours: bool = False
     """For an administrator's hold: whether it is the bridge's."""
-    released_s: int = 0
-    stalled: bool = False
-    """Released, but never started by the cluster until it is held again."""
-    vain: str = ""
-    """How it never starts: silent, shown (the cluster gives a reason) or refused."""
     over: str = ""
     requeues: int = 0
-    points: int = 0
-    """Another actor's addition to its priority; a requeue keeps it."""
-    points_of: str = ""
-    """The actor: bridge or admin."""
     old_pin: bool = False
     """Whether it was requeued with the node list of its last start."""
     held_after: int = 0
@@ -87,10 +74,6 @@ class Site(FakeCluster):
     """
 
     plugin: bool = True
-    launch_s: int = 1
-    time_s: int = 0
-    clock_off_s: int = 0
-    """The offset of the clock that the cluster shows."""
     jobs: dict[int, SiteJob] = field(default_factory=dict)  # type: ignore[assignment]
     ended: list[EndedJob] = field(default_factory=list)
     wrongs: list[str] = field(default_factory=list)
@@ -100,23 +83,28 @@ class Site(FakeCluster):
     """Faults of the next commands or readings: (kind, a number that selects the position in the batch)."""
     unseen: int | None = None
     """A job of the bridge that is missing from the next reading, though unchanged."""
-    readings: int = 0
+    good_readings: int = 0
     unread: bool = False
     """Whether the last reading failed."""
-    stalls: int = 0
-    """Number of the next starts that are not applied."""
     fuse: Fuse = field(default_factory=Fuse)
     cluster: Cluster = field(default_factory=lambda: a_cluster(NODES, CORES))
+    launch_s: int = 1
     lazy: bool = True
     own_scheduler: bool = True
 
     # what people, nodes and time do ---------------------------------------------------------------------------
 
     def note(self, words: str) -> None:
-        self.log.append(f"{self.time_s:5} {words}")
+        self.log.append(f"{self.now_s:5} {words}")
+
+    @property
+    def shown_s(self) -> int:
+        """The time that the cluster shows."""
+        return self.now_s + self.clock_off_s
 
     def arrive(self, job: Job, run_s: int, vain: str = "") -> None:
-        self.jobs[job.id] = SiteJob(job, Hold.PLUGIN if self.plugin else Hold.NONE, run_s=run_s, vain=vain)
+        hold = Hold.PLUGIN if self.plugin else Hold.NONE
+        self.jobs[job.id] = SiteJob(replace(job, priority=10), hold, run_s=run_s, stubborn=vain)
         self.note(f"job {job.id} is submitted{', in vain: ' if vain else ''}{vain}")
 
     def which(self, number: int, fits: Callable[[SiteJob], bool]) -> SiteJob | None:
@@ -126,14 +114,20 @@ class Site(FakeCluster):
 
     def finish(self, job: SiteJob, how: str) -> None:
         """End a job; if it ran, the accounting has its record."""
-        if job.running:
-            self.ended.append(EndedJob(job.job, *self._times(job)))
-        job.over, job.end_s = how, self.time_s
+        self._account(job)
+        job.over, job.end_s = how, self.now_s
         self.note(f"job {job.job.id} has {how}")
+
+    def end(self, job_id: int) -> None:
+        self.finish(self.jobs[job_id], "ended")
+
+    def _account(self, job: SiteJob) -> None:
+        if job.running and job.start_s is not None:
+            self.ended.append(EndedJob(job.job, job.start_s, max(job.start_s, self.now_s)))
 
     def hold_for(self, job: SiteJob, who: str) -> None:
         job.hold, job.ours = Hold.USER if who == "owner" else Hold.ADMIN, False
-        job.held_after = self.readings
+        job.held_after = self.good_readings
         self.note(f"job {job.job.id} is held by its {who}" if who == "owner" else f"job {job.job.id} is held by {who}")
 
     def end_hold(self, job: SiteJob) -> None:
@@ -142,11 +136,11 @@ class Site(FakeCluster):
 
     def put_back(self, job: SiteJob, held: bool) -> None:
         """Requeue a running job."""
-        self.ended.append(EndedJob(job.job, *self._times(job)))
+        self._account(job)
         self.requeue(job.job.id, Hold.ADMIN if held else Hold.NONE)
-        job.ours, job.held_after = False, self.readings
+        job.ours, job.held_after = False, self.good_readings
         job.requeues += 1
-        job.released_s, job.old_pin = self.time_s, bool(job.pin)
+        job.old_pin = bool(job.pin)
         self.note(f"job {job.job.id} is requeued{' and held by admin' if held else ''}")
 
     def node_down(self, node: int) -> None:
@@ -168,49 +162,21 @@ class Site(FakeCluster):
             elif job.running and any(at == node for at, _ in job.placement):
                 self.put_back(job, held=False)
 
-    def advance(self, seconds: int) -> None:
-        """Advance second by second: ends, then starts."""
-        for _ in range(seconds):
-            self.time_s += 1
-            self.now_s = self.time_s + self.clock_off_s
-            for job in self.jobs.values():
-                if job.running and job.start_s is not None and self.time_s - job.start_s >= job.run_s:
-                    self.finish(job, "ended")
-            self.schedule()
-
-    def schedule(self) -> None:
-        """Launch jobs first, then let the cluster's own scheduler start others."""
-        for job in sorted(self.jobs.values(), key=lambda job: (not job.pin, -job.points, job.job.id)):
-            if not job.pending or job.hold is not Hold.NONE or job.stalled or job.vain:
-                continue
-            ready = self.time_s - job.released_s >= self.launch_s
-            placement = (self._pinned(job) if job.pin else self._anywhere(job)) if ready else ()
-            if placement:
-                job.start_s, job.placement, job.old_pin = self.time_s, placement, False
-                job.starts += 1
-                self.note(f"job {job.job.id} starts on {placement}")
-
-    def _times(self, job: SiteJob) -> tuple[int, int]:
-        assert job.start_s is not None
-        return job.start_s, max(job.start_s, self.time_s)
+    def run_now(self, job_id: int, placement: Placement) -> None:
+        super().run_now(job_id, placement)
+        self.jobs[job_id].old_pin = False
+        self.note(f"job {job_id} starts on {placement}")
 
     # how it looks from outside --------------------------------------------------------------------------------
 
-    def _pending(self, fake: FakeJob) -> PendingJob:
-        """Return a reading's record of a waiting job; the plugin's marks identify holds."""
+    def _shown(self, fake: FakeJob) -> PendingJob:
+        """The plugin's marks identify holds."""
         assert isinstance(fake, SiteJob)
-        whom = BackoffKey("qos", ("", fake.job.user))
-        told = fake.vain == "shown" and fake.hold is Hold.NONE
-        obstacle = ClusterReason("QOSNotAllowed", whom, clears_on_end=False) if told else None
-        groups = (BackoffKey("job", (str(fake.job.id),)), whom)
         marked = {"bridge": Hold.PLUGIN, "admin": Hold.USER} if self.plugin else {}
-        return PendingJob(
-            fake.job, marked.get(fake.held_by, fake.hold), bool(fake.pin), obstacle=obstacle, groups=groups
-        )
+        return replace(super()._shown(fake), hold=marked.get(fake.held_by, fake.hold))
 
     def reading(self, since: int) -> Observation:
         """Return the view of a bridge that knows this many ended jobs."""
-        self.now_s = self.time_s + self.clock_off_s
         seen, unseen = self.read(), self.unseen
         self.unseen = None
         return replace(
@@ -224,17 +190,14 @@ class Site(FakeCluster):
 
     def start_one(self, order: StartOrder) -> Outcome:
         id, job = order.job.id, self.jobs.get(order.job.id)
-        if job is not None and job.pending and job.hold is not Hold.NONE and job.vain == "refused":
-            return Outcome(id, "refused", "permission denied")
-        against = job is not None and job.pending and job.held_by == "admin"
+        against = job is not None and job.pending and job.held_by == "admin" and job.stubborn != "refused"
         if against and self.plugin:
             return Outcome(id, "refused", "held by an administrator")
         if against:
             self.wrongs.append(f"job {id} is started against an administrator's hold")
         outcome = super().start_one(order)
         if job is not None and outcome.result == "done":
-            job.released_s, job.old_pin, job.stalled = self.time_s, False, self.stalls > 0
-            self.stalls -= job.stalled
+            job.old_pin = False
             self.note(f"the bridge starts job {id} on {order.nodes}{', in vain' if job.stalled else ''}")
         return outcome
 
@@ -250,7 +213,7 @@ class Site(FakeCluster):
         if job is not None and job.pending and job.held_by == "admin":
             if self.plugin:
                 return Outcome(job_id, "refused", "held by an administrator")
-            if not self.unread or job.held_after < self.readings:
+            if not self.unread or job.held_after < self.good_readings:
                 self.wrongs.append(f"job {job_id} is released against an administrator's hold")
         if job is not None and job.pending and job.hold is not Hold.USER:
             job.pin = ()
@@ -262,37 +225,19 @@ class Site(FakeCluster):
 
     def _cleared(self, job_id: int, outcome: Outcome, words: str) -> Outcome:
         if outcome.result == "done":
-            job = self.jobs[job_id]
-            job.stalled, job.old_pin = False, False
+            self.jobs[job_id].old_pin = False
             self.note(words.format(job_id))
         return outcome
 
-    def ranks(self) -> list[QueueRank]:
-        """Rank as in Slurm, without the points of held jobs."""
-        found = []
-        for id, job in self.jobs.items():
-            if job.pending:
-                hidden = job.hold is not Hold.NONE
-                found.append(QueueRank(id, (id,), 0 if hidden else 10, 0 if hidden else job.points, hidden=hidden))
-        return found
-
     def advise_one(self, advice: PriorityBoost) -> Outcome:
         job = self.jobs.get(advice.id)
-        if job is None or not job.pending:
-            return Outcome(advice.id, "refused", "not pending")
-        hidden = job.hold is not Hold.NONE
-        if hidden and advice.points:
-            return Outcome(advice.id, "refused", "held")
-        if not hidden and job.points not in (0, *advice.instead_of):
-            return Outcome(advice.id, "refused", "has another's points")
-        if job.points and job.points_of == "admin" and not hidden:
-            self.wrongs.append(f"job {advice.id} has {job.points} points by an administrator, and gets others")
-        job.points, job.points_of = advice.points, "bridge"
-        self.note(f"job {advice.id} gets {advice.points} points")
-        return Outcome(advice.id, "done")
-
-    def advise(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self._batch("advise", [each.id for each in advice], [partial(self.advise_one, each) for each in advice])
+        admins = job.points if job is not None and job.points_of == "admin" and job.hold is Hold.NONE else 0
+        outcome = super().advise_one(advice)
+        if outcome.result == "done":
+            self.note(f"job {advice.id} gets {advice.points} points")
+            if admins:
+                self.wrongs.append(f"job {advice.id} has {admins} points by an administrator, and gets others")
+        return outcome
 
     # what goes wrong meanwhile --------------------------------------------------------------------------------
 
@@ -350,7 +295,7 @@ class SiteBackend(SupportsBoost):
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.site.unread = True
         self.site.may_fail("observe")
-        self.site.readings, self.site.unread = self.site.readings + 1, False
+        self.site.good_readings, self.site.unread = self.site.good_readings + 1, False
         seen = self.site.reading(self._told)
         self._told += len(seen.ended)
         self.startable = frozenset(p.job.id for p in seen.pending if p.hold in (Hold.PLUGIN, Hold.ADMIN))
@@ -374,4 +319,4 @@ class SiteBackend(SupportsBoost):
         return self.site.ranks()
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self.site.advise(advice)
+        return self.site.set_boosts(advice)

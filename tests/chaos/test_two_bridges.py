@@ -123,7 +123,7 @@ class Pair:
         self.counts[report.mode] += 1
         owner = self.site.claimed.owner if self.site.claimed else None
         if report.mode == "control" and report.result == "ok" and owner != place.backend.owner:
-            self.wrongs.append(f"second {self.site.time_s}: in control without the claim")
+            self.wrongs.append(f"second {self.site.now_s}: in control without the claim")
 
     def _born(self, place: Place) -> Bridge:
         if place.bridge is None:
@@ -153,7 +153,7 @@ class Pair:
         self.counts[happens] += 1
         if happens == "submit":
             walltime_s = self.rng.choice((5, 20, 60))
-            job = a_job(len(self.site.jobs) + 1, 1, self.rng.choice((1, 2, 4)), walltime_s, submit_s=self.site.now_s)
+            job = a_job(len(self.site.jobs) + 1, 1, self.rng.choice((1, 2, 4)), walltime_s, submit_s=self.site.shown_s)
             self.site.arrive(job, self.rng.randrange(1, walltime_s + 1))
         elif happens == "kill":
             self.site.fuse.left = self.rng.randrange(30)

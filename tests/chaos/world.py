@@ -144,7 +144,7 @@ class World:
         if self._unheld > LONG_ADVISED:
             self.site.wrongs += judge.held_though_advised(self.site, frozenset(self.site.jobs) - self._arrived)
         if not (good and report.mode == "control"):
-            self._good_since_s = max(self._good_since_s, self.site.time_s)
+            self._good_since_s = max(self._good_since_s, self.site.now_s)
         self.site.wrongs += judge.pinned_too_long(self.site, self._good_since_s, START_TIMEOUT_S + SPARE_S)
         if good and report.mode == "control":
             self.site.wrongs += judge.after_a_good_cycle(self.site, bridge.ledger.by_id, frozenset(self._arrived))
@@ -177,15 +177,19 @@ class World:
     def _submit(self, step: Step) -> None:
         rng = random.Random(step.a)
         units, per_unit, walltime_s = rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 2, 3, 4)), rng.choice((5, 20, 60))
-        job = a_job(self._next_id, units, per_unit, walltime_s, submit_s=self.site.now_s, user=f"u{step.b % 3}")
+        job = a_job(self._next_id, units, per_unit, walltime_s, submit_s=self.site.shown_s, user=f"u{step.b % 3}")
         self.site.arrive(job, rng.randrange(1, walltime_s + 1))
         self._arrived.add(self._next_id)
         self._next_id += 1
 
     def _submit_in_vain(self, step: Step) -> None:
         rng = random.Random(step.a)
-        units, walltime_s, vain = rng.randrange(1, 17), 5 + rng.randrange(6), ("silent", "shown", "refused")[step.b % 3]
-        job = a_job(self._next_id, units, 1, walltime_s, submit_s=self.site.now_s, user="mallory")
+        units, walltime_s, vain = (
+            rng.randrange(1, 17),
+            5 + rng.randrange(6),
+            ("silent", "shut out", "refused")[step.b % 3],
+        )
+        job = a_job(self._next_id, units, 1, walltime_s, submit_s=self.site.shown_s, user="mallory")
         self.site.arrive(job, walltime_s, vain)
         self._arrived.add(self._next_id)
         self._next_id += 1
@@ -271,13 +275,13 @@ class World:
         self._on(step, lambda job: job.pending and job.held_by in judge.OURS, lose)
 
     def _clock(self, step: Step) -> None:
-        self.site.clock_off_s = max(-self.site.time_s, step.a % (2 * LARGEST_STEP_S + 1) - LARGEST_STEP_S)
+        self.site.clock_off_s = max(-self.site.now_s, step.a % (2 * LARGEST_STEP_S + 1) - LARGEST_STEP_S)
         self._step_the_clock()
         self.site.note(f"the clock is {self.site.clock_off_s} s off")
 
     def _step_the_clock(self) -> None:
         """Step the clock; after a step back a late start is noticed later."""
-        self._good_since_s = self.site.time_s + 2 * LARGEST_STEP_S
+        self._good_since_s = self.site.now_s + 2 * LARGEST_STEP_S
 
     def _full(self, step: Step) -> None:
         self._trouble("full")
@@ -390,7 +394,7 @@ class World:
             open_jobs = [
                 job
                 for job in self.site.jobs.values()
-                if not job.over and not job.vain and job.held_by not in ("owner", "admin")
+                if not job.over and not job.stubborn and job.held_by not in ("owner", "admin")
             ]
             if self.site.wrongs or not open_jobs:
                 break

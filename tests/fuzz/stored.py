@@ -44,23 +44,15 @@ class Options(Section):
     file: Path
 
 
-class KeptCluster(FakeCluster):
-    """A fake cluster that is written to its file when the connection closes."""
-
-    def close(self) -> None:
-        """Write the cluster to its file."""
-        self.file.write_bytes(pickle.dumps(self))  # type: ignore[attr-defined]
-
-
-def connect(options: Options) -> KeptCluster:
+def connect(options: Options) -> FakeCluster:
     """Read the cluster from its file."""
-    found: KeptCluster = pickle.loads(options.file.read_bytes())
+    found: FakeCluster = pickle.loads(options.file.read_bytes())
     return found
 
 
 def held(config: Path) -> list[int]:
     """Return the held jobs of the cluster."""
-    cluster: KeptCluster = pickle.loads((config.parent / "cluster").read_bytes())
+    cluster: FakeCluster = pickle.loads((config.parent / "cluster").read_bytes())
     return [id for id, fake in cluster.jobs.items() if fake.pending and fake.hold is not Hold.NONE]
 
 
@@ -68,7 +60,7 @@ def make(folder: Path) -> Path:
     """Write the files of a killed bridge, its cluster and its settings; return the settings file."""
     state = folder / "state"
     state.mkdir(parents=True)
-    cluster = KeptCluster(cluster=a_cluster(nodes=2, cores=2))
+    cluster = FakeCluster(cluster=a_cluster(nodes=2, cores=2), file=folder / "cluster")
     cluster.submit(a_job(9, walltime_s=10_000), a_job(8))
     cluster.run_now(9, ((0, 2),))
     bridge = a_bridge(state, cluster)
@@ -95,7 +87,6 @@ def make(folder: Path) -> Path:
     bridge.journal.close()
     shutil.rmtree(state)
     (folder / "killed").rename(state)
-    cluster.file = folder / "cluster"  # type: ignore[attr-defined]
     cluster.close()
     config = folder / "bridge.yaml"
     settings = {"mode": "control", "adapter": "tests.fuzz.stored", "state_dir": str(state), "durable": False}

@@ -26,8 +26,7 @@ from cpsched_bridge.ports import Hold
 from cpsched_sim.testing.example_counts import tries
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
-from tests.fakes import FakePace, FirstFit
-from tests.stubborn import KINDS, StubbornCluster
+from tests.fakes import STUBBORN, FakeCluster, FakePace, FirstFit
 
 TIMEOUT_S = 4
 UNDONE_S = TIMEOUT_S + 4
@@ -37,12 +36,12 @@ FIRST_OF_MALLORY = 1000
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job that comes at a second; `kind` None: it runs for `run_s`."""
+    """A job that comes at a second; `kind` empty: it runs for `run_s`."""
 
     at_s: int
     job: Job
     run_s: int = 1
-    kind: str | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class Story:
     tried_s: list[int]
     """The times of starts that could not succeed."""
     modes: set[str]
-    cluster: StubbornCluster
     events: list[str]
 
 
@@ -70,7 +68,7 @@ def quiet() -> Iterator[Path]:
 
 def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Dispatcher, **facts: object) -> Story:
     """A bridge beside a cluster of `nodes` times four cores, a cycle a second."""
-    cluster, tried_s, modes, events = StubbornCluster(a_cluster(nodes, 4)), [], set(), []
+    cluster, tried_s, modes, events = FakeCluster(a_cluster(nodes, 4)), [], set(), []
     with quiet() as folder:
         pace = FakePace()
         bridge = a_bridge(folder, cluster, dispatcher, pace, start={"timeout_s": TIMEOUT_S}, **facts)
@@ -78,31 +76,33 @@ def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Disp
             for each in arrivals:
                 if each.at_s == cluster.now_s:
                     _arrive(cluster, each)
-            before = len(cluster.sent(list(cluster.kinds)))
+            before = len(cluster.sent("start"))
             report = bridge.cycle()
             modes.add(report.mode)
             events += [happening.kind for happening in report.happenings]
-            if len(cluster.sent(list(cluster.kinds))) > before:
+            if any(cluster.jobs[id].stubborn for ids in cluster.sent("start")[before:] for id in ids):
                 tried_s.append(cluster.now_s)
-            cluster.tick()
+            cluster.advance()
             pace.at_s += 1
         bridge.ledger.close()
         bridge.journal.close()
-    return Story(dict(cluster.started_s), tried_s, modes, cluster, events)
+    return Story(starts_of(cluster), tried_s, modes, events)
 
 
-def _arrive(cluster: StubbornCluster, arrival: Arrival) -> None:
+def starts_of(cluster: FakeCluster) -> dict[int, int]:
+    return {id: fake.start_s for id, fake in cluster.jobs.items() if fake.start_s is not None}
+
+
+def _arrive(cluster: FakeCluster, arrival: Arrival) -> None:
     job = replace(arrival.job, submit_s=cluster.now_s)
-    if arrival.kind is not None:
-        cluster.submit_stubborn(job, arrival.kind)
-    else:
-        cluster.submit(job)
-        cluster.runs_s[job.id] = arrival.run_s
+    cluster.submit(job, run_s=arrival.run_s, stubborn=arrival.kind)
 
 
 SMALL = st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(0, 3))
 """When another one's job of one core comes, how long it runs, and whose it is."""
-IN_VAIN = st.tuples(st.integers(0, 30), st.sampled_from(KINDS), st.integers(1, 8), st.integers(1, 5), st.integers(0, 2))
+IN_VAIN = st.tuples(
+    st.integers(0, 30), st.sampled_from(STUBBORN), st.integers(1, 8), st.integers(1, 5), st.integers(0, 2)
+)
 """When one of Mallory's comes, how it does not start, cores, what makes it unlike others, and account."""
 
 
@@ -154,7 +154,7 @@ def test_a_thousand_jobs_of_every_kind_cost_the_others_a_few_tries(dispatcher: t
         Arrival(
             0, replace(a_job(id, units=8, walltime_s=100 + id % 37), user="mallory", account=f"m{id % 3}"), kind=kind
         )
-        for id, kind in zip(range(FIRST_OF_MALLORY, FIRST_OF_MALLORY + 1000), KINDS * 100, strict=False)
+        for id, kind in zip(range(FIRST_OF_MALLORY, FIRST_OF_MALLORY + 1000), STUBBORN * 100, strict=False)
     ]
     others = others_of([(at, 5, at % 4) for at in range(1, 61)])
     without = play(others, 80, 2, dispatcher())
@@ -169,7 +169,7 @@ def test_a_thousand_jobs_of_every_kind_cost_the_others_a_few_tries(dispatcher: t
 def test_nothing_of_it_grows_without_bound() -> None:
     """Neither by reports nor by commands: a user whose starts fail is tried once in two minutes."""
     vain = [
-        Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=KINDS[at % 9])
+        Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=STUBBORN[at % 9])
         for at in range(300)
     ]
     story = play(vain, 600, 2, FirstFit())
@@ -181,19 +181,19 @@ def test_nothing_of_it_grows_without_bound() -> None:
 
 def test_a_flood_of_new_jobs_keeps_no_start_waiting() -> None:
     """Nor does one with jobs to be released: starts keep half of a cycle's commands, and users take turns."""
-    cluster = StubbornCluster(a_cluster(4, 4))
+    cluster = FakeCluster(a_cluster(4, 4))
     with quiet() as folder:
         bridge = a_bridge(folder, cluster, FirstFit(), cycle={"max_commands": 10})
         for _ in range(30):
             first = FIRST_OF_MALLORY + 60 * cluster.now_s
             for id in range(first, first + 30):
                 cluster.submit(replace(a_job(id, 16, ineligible="Dependency"), user="mallory"), hold=Hold.NONE)
-                cluster.submit_stubborn(replace(a_job(id + 30), user="mallory"), "left")
+                cluster.submit(replace(a_job(id + 30), user="mallory"), stubborn="left")
             if cluster.now_s == 20:
                 cluster.submit(*(replace(a_job(id), user="bob") for id in range(1, 6)))
                 cluster.submit(replace(a_job(6), user="bob"), hold=Hold.NONE)
             bridge.cycle()
-            cluster.tick()
+            cluster.advance()
         bridge.ledger.close()
         bridge.journal.close()
-    assert [cluster.started_s[id] for id in range(1, 7)] == [20] * 5 + [21]
+    assert [starts_of(cluster)[id] for id in range(1, 7)] == [20] * 5 + [21]

@@ -17,20 +17,23 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob
+from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
 from cpsched_bridge.cycle.real_clock import RealClock
-from cpsched_bridge.ports import Hold, Observation, Outcome, PendingJob
+from cpsched_bridge.ports import Observation
 from tests.bridges import Metrics, a_bridge
+from tests.builders import a_cluster, a_job
+from tests.fakes import FakeCluster
 from tests.remote_site import RemoteBackend, serve
 
 NODES, CORES = 64, 16
@@ -46,89 +49,46 @@ COLUMNS = (
 
 
 class Stream:
-    """A site with limited memory, behind the calls of `remote_site`."""
+    """A simulated cluster with a queue of constant length, behind the calls of `remote_site`."""
 
     def __init__(self, queue: int, step_s: int) -> None:
-        self.now_s, self._queue, self._step_s, self._rng = 0, queue, step_s, random.Random(1)
-        self._cluster = Cluster.of([[CORES]] * NODES, ["cores"])
-        self._free = self._cluster.capacity.copy()
-        self._index = {name: node for node, name in enumerate(self._cluster.node_names)}
-        self._pending: dict[int, tuple[Job, Hold, bool]] = {}
-        self._running: dict[int, tuple[RunningJob, int]] = {}
+        self._site = FakeCluster(cluster=a_cluster(NODES, CORES))
+        self._queue, self._step_s, self._rng = queue, step_s, random.Random(1)
         self._ended: deque[EndedJob] = deque(maxlen=REMEMBERED)
-        self._ended_count = 0
-        self.jobs = 0
+        self._ended_count = self._submitted = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._site, name)
 
     def _submit(self) -> None:
         rng = self._rng
-        self.jobs += 1
+        self._submitted += 1
         walltime_s = rng.choice((600, 1800, 3600, 7200))
-        request = Request(rng.choice((1, 1, 1, 2, 4)), (rng.choice((1, 2, 4, 8, 16)),))
-        job = Job(self.jobs, self.now_s, walltime_s, request, f"user{rng.randrange(USERS)}", f"job{rng.randrange(500)}")
-        self._pending[job.id] = (job, Hold.PLUGIN, False)
+        units, per_unit = rng.choice((1, 1, 1, 2, 4)), rng.choice((1, 2, 4, 8, 16))
+        facts = {"user": f"user{rng.randrange(USERS)}", "name": f"job{rng.randrange(500)}"}
+        job = a_job(self._submitted, units, per_unit, walltime_s, self._site.now_s, **facts)
+        self._site.submit(job, run_s=rng.randrange(1, walltime_s + 1))
 
     def read(self, since: int) -> Observation:
-        self.now_s += self._step_s
-        over = [id for id, (_, end_s) in self._running.items() if end_s <= self.now_s]
-        for id in over:
-            running, end_s = self._running.pop(id)
-            for node, units in running.placement:
-                self._free[node] += units * running.job.request.per_unit[0]
-            self._ended.append(EndedJob(running.job, running.start_s, end_s))
+        site, rng = self._site, self._rng
+        site.now_s += self._step_s
+        running = [fake for fake in site.jobs.values() if fake.running]
+        over = [f for f in running if site.now_s - (f.start_s or 0) >= (f.run_s or 0)]
+        for fake in over:
+            self._ended.append(EndedJob(fake.job, fake.start_s or 0, (fake.start_s or 0) + (fake.run_s or 0)))
             self._ended_count += 1
-        while len(self._pending) < self._queue:
+            site.cancel(fake.job.id)
+        pending = [id for id, fake in site.jobs.items() if fake.pending]
+        for _ in range(self._queue - len(pending)):
             self._submit()
-        if self._rng.random() < 0.05 * len(over):
-            del self._pending[self._rng.choice(list(self._pending))]
+        if pending and rng.random() < 0.05 * len(over):
+            site.cancel(rng.choice(pending))
+        site.commands.clear()
         news = min(len(self._ended), self._ended_count - since)
-        return Observation(
-            self.now_s,
-            self._cluster,
-            self._free.copy(),
-            tuple(PendingJob(*each) for each in self._pending.values()),
-            tuple(running for running, _ in self._running.values()),
-            tuple(list(self._ended)[len(self._ended) - news :]),
-        )
+        return replace(site.read(), ended=tuple(self._ended)[len(self._ended) - news :])
 
-    def history(self):
+    def history(self) -> Sequence[EndedJob]:
         return tuple(self._ended)
-
-    def settled(self, orders):
-        return orders
-
-    def start(self, orders):
-        return [self._start(order) for order in orders]
-
-    def _start(self, order):
-        id = order.job.id
-        if id not in self._pending:
-            return Outcome(id, "refused", "not pending and held")
-        job = self._pending.pop(id)[0]
-        placement = tuple(sorted((self._index[name], units) for name, units in order.nodes))
-        for node, units in placement:
-            self._free[node] -= units * job.request.per_unit[0]
-        assert (self._free >= 0).all()
-        run_s = self._rng.randrange(1, job.walltime_s + 1)
-        self._running[id] = (RunningJob(job, self.now_s, placement), self.now_s + run_s)
-        return Outcome(id, "done")
-
-    def hold(self, job_ids):
-        return [Outcome(id, "refused", "not pending") for id in job_ids]
-
-    def hand_back(self, job_ids):
-        return [Outcome(id, "done") for id in job_ids]
-
-    def unpin(self, job_ids):
-        return [Outcome(id, "done") for id in job_ids]
-
-    def claim(self, claim, instead_of):
-        return True
-
-    def disclaim(self, claim):
-        pass
-
-    def checks(self):
-        return []
 
 
 @dataclass(frozen=True, slots=True)

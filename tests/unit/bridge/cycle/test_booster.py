@@ -15,7 +15,7 @@ from cpsched_bridge.settings import AdviseModeSettings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job
-from tests.fakes import AdvisedCluster, FakePace, FirstFit
+from tests.fakes import FakeCluster, FakePace, FirstFit
 
 
 class LargestFirst(FirstFit):
@@ -34,7 +34,7 @@ class LargestFirst(FirstFit):
 @pytest.fixture
 def site():
     """A full cluster, with the jobs 1 to 4 waiting in order of their numbers."""
-    site = AdvisedCluster()
+    site = FakeCluster(own_scheduler=True)
     site.submit(a_job(99, per_unit=4, units=4, user="other"), hold=Hold.NONE)
     site.run_now(99, tuple((node, 1) for node in range(site.cluster.size)))
     site.submit(*(a_job(id, priority=10) for id in range(1, 5)), hold=Hold.NONE)
@@ -59,7 +59,7 @@ def test_the_clusters_order_becomes_the_plans_and_nobody_is_held(tmp_path, site)
     assert {name for name, _ in site.commands} == {"advise"}
     assert all(fake.hold is Hold.NONE for fake in site.jobs.values())
     assert report.advised == PriorityBoostReport(jobs=4, raised=3, changes=3, in_order=0.0, theirs=0)
-    assert metrics.value("cpsched_advice_changes_total") == len(site.told)
+    assert metrics.value("cpsched_advice_changes_total") == len(site.boosts)
     assert metrics.value("cpsched_advice_order_ratio") == 0.0
     assert metrics.value("cpsched_advised_jobs") == 4
     assert metrics.value("cpsched_mode", mode="advise") == 1
@@ -69,22 +69,22 @@ def test_it_looks_again_after_every_s_and_then_tells_nobody_who_is_in_order(tmp_
     pace = FakePace()
     bridge = advising(tmp_path, site, pace, advise={"every_s": 30})
     bridge.cycle()
-    told = len(site.told)
+    told = len(site.boosts)
     site.submit(a_job(5, priority=10), hold=Hold.NONE)
     pace.at_s = 29
     bridge.cycle()
-    assert len(site.told) == told
+    assert len(site.boosts) == told
     pace.at_s = 30
     assert bridge.cycle().advised.in_order == 0.6
     assert order_of(site)[0] == 5
-    assert [id for id, _ in site.told[told:]] == [5]
+    assert [id for id, _ in site.boosts[told:]] == [5]
 
 
 def test_an_administrators_points_are_never_touched(tmp_path, site):
-    site.points[1] = 777
+    site.jobs[1].points = 777
     bridge = advising(tmp_path, site)
     assert bridge.cycle().advised.theirs == 1
-    assert 1 not in {id for id, _ in site.told}
+    assert 1 not in {id for id, _ in site.boosts}
     bridge.stop()
     assert {id: points for id, points in site.points.items() if points} == {1: 777}
 
@@ -93,13 +93,13 @@ def test_a_job_that_an_administrator_takes_over_is_left_and_keeps_his_points(tmp
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
-    site.points[4] = 123456
-    told = len(site.told)
+    site.jobs[4].points = 123456
+    told = len(site.boosts)
     pace.at_s = 60
     bridge.cycle()
     bridge.stop()
     assert site.points[4] == 123456
-    assert 4 not in {id for id, _ in site.told[told:]}
+    assert 4 not in {id for id, _ in site.boosts[told:]}
 
 
 def test_a_stop_takes_all_points_off(tmp_path, site):
@@ -113,7 +113,7 @@ def test_a_stop_takes_all_points_off(tmp_path, site):
 def test_a_stop_that_keeps_leaves_them_to_the_next_bridge(tmp_path, site):
     bridge = advising(tmp_path, site, on_stop="keep")
     bridge.cycle()
-    before = dict(site.points)
+    before = site.points
     bridge.stop()
     assert site.points == before
     advising(tmp_path, site).cycle()
@@ -138,7 +138,7 @@ def test_a_pause_takes_all_points_off_and_a_resume_puts_them_on(tmp_path, site):
 
 @pytest.mark.parametrize("after", [False, True])
 def test_points_whose_answer_was_lost_are_known_as_ours(tmp_path, site, after):
-    site.fail("advise", BackendTimeout("no answer"), after=after)
+    site.lose_answer("advise") if after else site.fail("advise", BackendTimeout("no answer"))
     first = advising(tmp_path, site)
     assert first.cycle().result == "backend_timeout"
     advising(tmp_path, site).stop()
@@ -147,7 +147,7 @@ def test_points_whose_answer_was_lost_are_known_as_ours(tmp_path, site, after):
 
 def test_shadow_mode_changes_nothing(tmp_path, site):
     advising(tmp_path, site).cycle()
-    before, asked = dict(site.points), len(site.commands)
+    before, asked = site.points, len(site.commands)
     shadow = a_bridge(tmp_path, site, LargestFirst(), mode="shadow")
     shadow.cycle()
     shadow.stop()
@@ -159,7 +159,7 @@ def test_a_cluster_that_cannot_tell_its_order_fails_the_cycle_and_the_advice_sta
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
-    before, pace.at_s = dict(site.points), 60
+    before, pace.at_s = site.points, 60
     site.fail("ranks", BackendUnavailable("sprio: no answer"))
     assert bridge.cycle().result == "backend_unavailable"
     assert site.points == before
@@ -184,8 +184,7 @@ def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tm
 
 def test_release_all_says_what_is_in_the_way(tmp_path, site):
     advising(tmp_path, site).cycle()
-    for _ in range(3):
-        site.fail("advise", BackendUnavailable("gone"))
+    site.fail("advise", BackendUnavailable("gone"), times=3)
     book = BoostLedger.open_readable(tmp_path / "advice.sqlite")
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 

@@ -1,7 +1,6 @@
 """The loop against a cluster that misbehaves in every way the ports allow."""
 
 import sqlite3
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -125,7 +124,7 @@ def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
 def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
     cluster = FakeCluster()
     cluster.submit(a_job(1))
-    cluster.fail("start", BackendTimeout("no answer within 5 s"), after=True)
+    cluster.lose_answer("start")
     bridge = bridge_at(cluster)
     first, second, *_ = settle(bridge, cluster)
     assert first.result == "backend_timeout"
@@ -312,8 +311,7 @@ def test_commands_per_cycle_are_capped(bridge_at):
 
 def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
     cluster = FakeCluster()
-    for _ in range(5):
-        cluster.fail("observe", BackendUnavailable("connection refused"))
+    cluster.fail("observe", BackendUnavailable("connection refused"), times=5)
     cluster.submit(a_job(1))
     pace = FakePace(cycles=14)
     bridge = bridge_at(cluster, pace=pace, cycle={"max_backoff_s": 20.0, "interval_s": 1.0}, on_stop="keep")
@@ -365,8 +363,7 @@ def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
     bridge = bridge_at(cluster)
     bridge.cycle()
     for call in ("observe", "hand_back"):
-        for _ in range(3):
-            cluster.fail(call, BackendUnavailable("connection refused"))
+        cluster.fail(call, BackendUnavailable("connection refused"), times=3)
     assert bridge.stop() == [
         "the cluster cannot be read, the submit plugin may hold more: connection refused",
         "job 1 may still be held: connection refused",
@@ -567,13 +564,12 @@ def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, m
     assert bridge.ledger.read_transitions(1) == []
 
 
-class Noting(FakeCluster):
-    def read(self):
-        return replace(super().read(), notes=("sacctmgr refused", "sshare silent"))
-
-
 def test_what_a_reading_notes_of_the_sites_policy_is_told(bridge_at):
-    told = [(h.kind, h.detail) for h in bridge_at(Noting()).cycle().happenings if h.kind != "mode"]
+    told = [
+        (h.kind, h.detail)
+        for h in bridge_at(FakeCluster(notes=["sacctmgr refused", "sshare silent"])).cycle().happenings
+        if h.kind != "mode"
+    ]
     assert told == [("site_policy", "sacctmgr refused"), ("site_policy", "sshare silent")]
 
 
@@ -661,7 +657,7 @@ def test_pins_take_no_more_than_half_of_what_a_cycle_may_send_and_are_sent_once(
 def test_a_pin_that_cannot_be_taken_off_is_tried_once_a_cycle(bridge_at):
     cluster = FakeCluster()
     bridge = requeued(bridge_at, cluster)
-    cluster.faults["hold"] = [lambda work: [Outcome(1, "unknown", "held, but its pin is not cleared")]]
+    cluster.collect_output("hold", [Outcome(1, "unknown", "held, but its pin is not cleared")])
     settle(bridge, cluster, 1)
     assert cluster.commands == [("hold", (1,))]
 
@@ -709,7 +705,7 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
         cluster.jobs[1].pin = (("n0", 1),)
         raise BackendTimeout("died")
 
-    cluster.faults["start"] = [dies]
+    cluster.inject("start", dies)
     bridge.cycle()
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, (("n0", 1),))
     for _ in range(4):
@@ -727,7 +723,7 @@ def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, fai
     cluster = FakeCluster()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster)
-    cluster.faults["start"] = [lambda _: [Outcome(1, "refused", "not sent: no such node", code)]]
+    cluster.collect_output("start", [Outcome(1, "refused", "not sent: no such node", code)])
     report = bridge.cycle()
     assert [h.kind for h in report.happenings if h.job_id == 1] == [kind]
     entry = bridge.ledger.get(1)

@@ -41,7 +41,7 @@ class Setting:
 
     def answer(self, call, *results, words="words", code=""):
         outcomes = [Outcome(id, result, words, code) for id, result in zip(self.cluster.jobs, results, strict=True)]
-        self.cluster.faults[call] = [lambda work: outcomes]
+        self.cluster.collect_output(call, outcomes)
 
     def send(self, allowed=MANY):
         seen = replace(self.cluster.read(), now_s=5)
@@ -197,7 +197,7 @@ def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(t
 
 def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_the_backend(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING)
-    setting.cluster.faults["hold"] = [lambda work: [Outcome(77, "done")]]
+    setting.cluster.collect_output("hold", [Outcome(77, "done")])
     with pytest.raises(KeyError, match="job 77 is not in the ledger"):
         setting.send()
 

@@ -36,7 +36,7 @@ def events(bridge):
 def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call):
     cluster, metrics = FakeCluster(), Metrics()
     cluster.submit(a_job(1))
-    cluster.faults[call] = [bug]
+    cluster.inject(call, bug)
     bridge = bridge_at(cluster, listeners=(metrics,))
     with structlog.testing.capture_logs() as lines:
         report = bridge.cycle()

@@ -192,7 +192,7 @@ def refused(work):
 def test_a_cluster_that_takes_no_claim_is_controlled_without_one_and_that_is_told_once():
     """And tried again as often as a claim would be written."""
     bridge = Looking()
-    bridge.cluster.faults["claim"] = [refused] * 99
+    bridge.cluster.inject("claim", refused, times=99)
     assert bridge.for_seconds(3 * GONE_S / RENEWALS_PER_LEASE) == {None}
     assert bridge.told == ["no_claim"]
     assert len(bridge.cluster.faults["claim"]) == 99 - 3
@@ -203,7 +203,7 @@ def test_a_cluster_that_takes_no_claim_is_controlled_without_one_and_that_is_tol
 
 def test_a_claim_whose_answer_is_lost_is_found_by_the_next_look():
     bridge = Looking()
-    bridge.cluster.fail("claim", BackendTimeout("no answer"), after=True)
+    bridge.cluster.lose_answer("claim")
     with pytest.raises(BackendTimeout):
         bridge.look()
     assert bridge.look() is None

@@ -1,6 +1,6 @@
 """A round of the bridge within the site's limits: what starts, what waits and why, what is written down."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,33 +22,19 @@ from tests.fakes import FakeCluster
 NODES = 100
 
 
-@dataclass
-class LimitedCluster(FakeCluster):
-    """Ada may run two jobs at a time, as the association manager says; the cluster itself would start more."""
+def with_limits(seen):
+    """A reading in which Ada may run two jobs at a time; the cluster itself would start more."""
+    users = (
+        Association("lab", user, limits=AccountingLimits(jobs=2) if user == "ada" else AccountingLimits())
+        for user in ("ada", "bob")
+    )
+    book = JobLimitTable(SiteLimitPolicy(AssociationTree((Association("root", parent=-1), *users))))
 
-    notes: list[str] = field(default_factory=list)
-    stuck: bool = False
-    """Released jobs stay pending."""
+    def standing(job):
+        return book.limits_of(JobLimitAttributes(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
 
-    def schedule(self):
-        if not self.stuck:
-            super().schedule()
-
-    def read(self):
-        seen = super().read()
-        users = (
-            Association("lab", user, limits=AccountingLimits(jobs=2) if user == "ada" else AccountingLimits())
-            for user in ("ada", "bob")
-        )
-        book = JobLimitTable(SiteLimitPolicy(AssociationTree((Association("root", parent=-1), *users))))
-
-        def standing(job):
-            return book.limits_of(JobLimitAttributes(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
-
-        standings = {pending.job.id: standing(pending.job) for pending in seen.pending}
-        used = book.usage([standing(running.job) for running in seen.running])
-        notes, self.notes = tuple(self.notes), []
-        return replace(seen, limits=QueueLimitStatus(standings, used), notes=notes)
+    standings = {pending.job.id: standing(pending.job) for pending in seen.pending}
+    return replace(seen, limits=QueueLimitStatus(standings, book.usage([standing(each.job) for each in seen.running])))
 
 
 def queue(cluster, ada=60, bob=20):
@@ -72,7 +58,7 @@ def under_a_cap(bridge, **watts):
 
 
 def a_limited(tmp_path, **facts):
-    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES), **facts)
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits, **facts)
     queue(cluster)
     return cluster, a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"}))
 
@@ -100,7 +86,7 @@ def test_the_journal_says_which_limit_and_how_full(tmp_path):
 
 def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
     """8 W a core, a core each: besides ada's two, 60 W have room for five of bob's, and then for as many as end."""
-    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"})), cores=8)
     for _ in range(4):
@@ -117,7 +103,7 @@ def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
 
 
 def test_the_fallback_keeps_the_cap_too(tmp_path):
-    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster, ada=0)
     fallback = PolicySpec.of("easy").build()
     bridge = under_a_cap(a_bridge(tmp_path, cluster, Broken(), fallback=fallback), cores=8)
@@ -129,7 +115,7 @@ def test_the_fallback_keeps_the_cap_too(tmp_path):
 
 
 def test_a_cap_that_names_what_the_cluster_lacks_is_refused_before_anything_is_decided(tmp_path):
-    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), cores=8, gpus=9)
     with pytest.raises(
@@ -140,7 +126,7 @@ def test_a_cap_that_names_what_the_cluster_lacks_is_refused_before_anything_is_d
 
 
 def test_a_resource_that_the_cluster_loses_later_ends_no_bridge(tmp_path):
-    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES, gpus=[1]))
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES, gpus=[1]), view=with_limits)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), gpus=9)
     assert bridge.cycle().result == "ok"
     cluster.cluster = a_cluster(nodes=NODES)
@@ -148,11 +134,11 @@ def test_a_resource_that_the_cluster_loses_later_ends_no_bridge(tmp_path):
 
 
 def test_jobs_that_were_sent_and_do_not_run_yet_count(tmp_path):
-    cluster, bridge = a_limited(tmp_path, stuck=True)
+    cluster, bridge = a_limited(tmp_path, stalls=1000)
     for _ in range(3):
         cluster.now_s += 1
         bridge.cycle()
-    sent = [id for name, ids in cluster.commands if name == "start" for id in ids if id <= 60]
+    sent = [id for ids in cluster.sent("start") for id in ids if id <= 60]
     assert sorted(set(sent)) == [1, 2]
 
 
@@ -169,7 +155,7 @@ def test_the_next_one_starts_when_one_has_ended(tmp_path):
 
 
 def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path):
-    cluster = LimitedCluster(cluster=a_cluster(nodes=NODES))
+    cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
     spec = PolicySpec.of("easy", settings={"order": "priority"})
     bridge = a_bridge(tmp_path, cluster, policy=spec.build(), policy_spec=spec)
@@ -179,15 +165,6 @@ def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path)
     assert len(record.queue) == 22
     again = replay_round(record)
     assert again.starts == record.starts
-
-
-def test_what_an_adapter_notes_is_told_as_an_event(tmp_path):
-    cluster, bridge = a_limited(tmp_path)
-    cluster.notes = ["site policy: no qos: timed out; the last known stands in"]
-    report = bridge.cycle()
-    assert [(h.kind, h.detail) for h in report.happenings if h.kind == "site_policy"] == [
-        ("site_policy", "site policy: no qos: timed out; the last known stands in")
-    ]
 
 
 def test_the_memory_that_is_written_down_is_that_before_the_answer_that_counts(tmp_path):
@@ -206,7 +183,7 @@ def test_the_memory_that_is_written_down_is_that_before_the_answer_that_counts(t
         def memory(self):
             return self.asked
 
-    cluster = LimitedCluster(cluster=a_cluster(nodes=1, cores=4))
+    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=4), view=with_limits)
     cluster.submit(a_job(1, 1, 4, user="ada", account="lab"), a_job(2, 1, 4, user="ada", account="lab"))
     cluster.submit(a_job(3, user="ada", account="lab"))
     bridge = a_bridge(tmp_path, cluster, Remembering())

@@ -315,5 +315,5 @@ def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path, monkeypatch):
     bridge = a_bridge(tmp_path, blocked())
     monkeypatch.setattr(structlog, "get_logger", lambda name: Silent())
     assert bridge.cycle().result == "ok"
-    bridge.backend.faults["observe"] = [lambda work: 1 / 0]
+    bridge.backend.fail("observe", ZeroDivisionError())
     assert bridge.cycle().result == "internal_error"

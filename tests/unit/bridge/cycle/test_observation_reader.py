@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from cpsched.model import EndedJob
@@ -13,20 +11,9 @@ from tests.builders import a_job
 from tests.fakes import FakeCluster
 
 
-class Looking(FakeCluster):
-    """A cluster that counts requests for its past."""
-
-    history_missing = False
-    asked = 0
-
-    def history(self) -> Sequence[EndedJob]:
-        self.asked += 1
-        return super().history()
-
-
 @pytest.fixture
 def cluster():
-    return Looking(past=[EndedJob(a_job(id), 0, 5) for id in (1, 2, 3)])
+    return FakeCluster(past=[EndedJob(a_job(id), 0, 5) for id in (1, 2, 3)])
 
 
 @pytest.fixture
@@ -47,7 +34,7 @@ def test_the_first_reading_lists_as_ended_what_the_ledger_takes_for_alive_and_gi
 def test_a_past_that_was_had_is_not_asked_for_again(reader, cluster):
     for cluster.now_s in (0, 100, 10_000):
         reader.read()
-    assert cluster.asked == 1
+    assert cluster.calls["history"] == 1
 
 
 def test_a_past_that_could_not_be_had_is_asked_for_once_a_minute(reader, cluster):
@@ -55,7 +42,7 @@ def test_a_past_that_could_not_be_had_is_asked_for_once_a_minute(reader, cluster
     asked = []
     for cluster.now_s in (0, LOOK_BACK_EVERY_S - 1, LOOK_BACK_EVERY_S, LOOK_BACK_EVERY_S + 1, 2 * LOOK_BACK_EVERY_S):
         _, past = reader.read()
-        asked.append((cluster.asked, len(past)))
+        asked.append((cluster.calls["history"], len(past)))
     assert asked == [(1, 3), (1, 0), (2, 3), (2, 0), (3, 3)]
 
 
@@ -65,7 +52,7 @@ def test_what_a_glance_saw_ending_is_told_by_the_first_reading(reader, cluster):
     cluster.end(7)
     assert [ended.job.id for ended in reader.read_first().ended] == [7]
     assert reader.read_first().ended == ()
-    assert cluster.asked == 0, "the past is not asked for"
+    assert cluster.calls["history"] == 0, "the past is not asked for"
     seen, past = reader.read()
     assert ([ended.job.id for ended in seen.ended], len(past)) == ([1, 7], 3)
     assert reader.read()[0].ended == ()

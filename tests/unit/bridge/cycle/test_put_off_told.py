@@ -11,18 +11,18 @@ from cpsched_bridge.program.terminal_views import print_status, print_why
 from cpsched_bridge.store.journal_reader import BACKED_OFF
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_job
-from tests.stubborn import StubbornCluster
+from tests.fakes import FakeCluster
 
 
 def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster, metrics = StubbornCluster(), Metrics()
+    cluster, metrics = FakeCluster(), Metrics()
     for id in (1, 2, 3):
-        cluster.submit_stubborn(replace(a_job(id), user="mallory"), "shut out")
-    cluster.submit_stubborn(replace(a_job(4), user="bob"), "ineligible")
+        cluster.submit(replace(a_job(id), user="mallory"), stubborn="shut out")
+    cluster.submit(replace(a_job(4), user="bob"), stubborn="ineligible")
     bridge = a_bridge(tmp_path, cluster, listeners=(metrics,), heartbeat=tmp_path / "heartbeat")
     for _ in range(3):
         bridge.cycle()
-        cluster.tick()
+        cluster.advance()
     assert metrics.value("cpsched_backoff_jobs") == 3
     assert metrics.value("cpsched_failing_users") == 0, "Slurm has named the reason"
     asides = bridge.journal.list_unscheduled_jobs(BACKED_OFF)
@@ -37,12 +37,12 @@ def test_who_is_put_off_is_counted_and_said(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_users_all_of_whose_starts_fail_are_counted(tmp_path: Path) -> None:
-    cluster, metrics = StubbornCluster(), Metrics()
+    cluster, metrics = FakeCluster(), Metrics()
     for id in range(1, 5):
-        cluster.submit_stubborn(replace(a_job(id, walltime_s=60 + id), user="mallory"), "bounced")
+        cluster.submit(replace(a_job(id, walltime_s=60 + id), user="mallory"), stubborn="bounced")
     bridge = a_bridge(tmp_path, cluster, listeners=(metrics,))
     for _ in range(4):
         bridge.cycle()
-        cluster.tick()
+        cluster.advance()
     assert metrics.value("cpsched_failing_users") == 1
     assert bridge.pause.read_reason() is None

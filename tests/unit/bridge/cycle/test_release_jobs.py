@@ -14,24 +14,10 @@ from tests.stores import full_disk, no_room
 BLIND = "the cluster cannot be read, the submit plugin may hold more: "
 
 
-class Cluster(FakeCluster):
-    """Notes what each reading was asked with; nothing starts of itself."""
-
-    def __init__(self):
-        super().__init__(drained={0, 1, 2, 3})
-        self.asked = []
-
-    def observe(self, pinned=()):
-        self.asked.append(set(pinned))
-        return super().observe(pinned)
-
-    def released(self):
-        return [ids for kind, ids in self.commands if kind == "hand_back"]
-
-
 @pytest.fixture
 def cluster():
-    return Cluster()
+    """A cluster on which nothing can start."""
+    return FakeCluster(drained={0, 1, 2, 3})
 
 
 @pytest.fixture
@@ -62,10 +48,10 @@ def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(c
     holding(cluster, ledger, state, pinned=pinned)
     cluster.jobs[1].pin = (("n0", 1),) if pinned else ()
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
-    assert cluster.released() == [(1,)]
+    assert cluster.sent("hand_back") == [(1,)]
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.NONE, ())
     assert state_of(ledger) == (LedgerState.FREE, False)
-    assert cluster.asked == [{1} if pinned else set()], "our pins are passed to the reader"
+    assert cluster.readings == [{1} if pinned else set()], "our pins are passed to the reader"
 
 
 @pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
@@ -73,7 +59,7 @@ def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held
     holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), hold
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
-    assert cluster.released() == []
+    assert cluster.sent("hand_back") == []
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (hold, ())
     assert state_of(ledger) == (LedgerState.FREE, False)
 
@@ -81,8 +67,7 @@ def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held
 def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
     holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), Hold.USER
-    for _ in range(3):
-        cluster.fail("unpin", BackendTimeout("no answer"))
+    cluster.fail("unpin", BackendTimeout("no answer"), times=3)
     assert release_all_jobs(cluster, ledger, "x") == ["job 1 may still have the bridge's node list: no answer"]
     assert state_of(ledger) == (LedgerState.FREE, True)
 
@@ -97,10 +82,9 @@ def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_t
     cluster, ledger, state, pinned, error, words
 ):
     holding(cluster, ledger, state, pinned=pinned)
-    for _ in range(3):
-        cluster.fail("observe", error)
+    cluster.fail("observe", error, times=3)
     assert release_all_jobs(cluster, ledger, "the bridge stops") == [BLIND + words]
-    assert cluster.released() == [(1,)], "once: what is done is not done again"
+    assert cluster.sent("hand_back") == [(1,)], "once: what is done is not done again"
     assert state_of(ledger) == (LedgerState.FREE, False)
     assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
     whys = [why for _, _, _, _, why in ledger.read_transitions(1)]
@@ -114,7 +98,7 @@ def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
     cluster.submit(a_job(3), hold=Hold.NONE)
     assert release_all_jobs(cluster, ledger, "") == []
     assert cluster.commands == []
-    assert len(cluster.asked) == 1
+    assert len(cluster.readings) == 1
     assert ledger.list_held_ids() == []
 
 
@@ -129,21 +113,20 @@ def test_a_job_that_has_started_meanwhile_is_left_alone(cluster, ledger):
     holding(cluster, ledger, LedgerState.STARTING, 1, 2)
     cluster.run_now(1, ((0, 1),))
     assert release_all_jobs(cluster, ledger, "") == []
-    assert cluster.released() == [(2,)]
+    assert cluster.sent("hand_back") == [(2,)]
     assert ledger.get(1).state is LedgerState.RUNNING
 
 
 @pytest.mark.parametrize(("attempts", "asked"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 2}, 2)])
 def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
     holding(cluster, ledger, LedgerState.HELD, 1, 2)
-    for _ in range(5):
-        cluster.fail("hand_back", BackendUnavailable("connection refused"))
+    cluster.fail("hand_back", BackendUnavailable("connection refused"), times=5)
     assert release_all_jobs(cluster, ledger, "", **attempts) == [
         "job 1 may still be held: connection refused",
         "job 2 may still be held: connection refused",
     ]
-    assert cluster.released() == [(1, 2)] * asked
-    assert len(cluster.asked) == asked
+    assert cluster.sent("hand_back") == [(1, 2)] * asked
+    assert len(cluster.readings) == asked
     assert state_of(ledger) == (LedgerState.HANDING_BACK, False)
 
 
@@ -154,7 +137,7 @@ def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
     give, given = cluster.hand_back_one, []
 
     def one_at_a_time(id):
-        if len(given) < len(cluster.asked):
+        if len(given) < len(cluster.readings):
             given.append(id)
             return give(id)
         return Outcome(id, "refused", "not sent: no more calls", "not_sent")
@@ -163,17 +146,16 @@ def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
     signs = []
     assert release_all_jobs(cluster, ledger, "", goes_on=lambda: signs.append(len(ledger.list_held_ids()))) == []
     assert given == list(range(1, 8))
-    assert len(cluster.asked) == 7
+    assert len(cluster.readings) == 7
     assert signs == [7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
     holding(cluster, ledger)
-    for _ in range(failures):
-        cluster.fail("hand_back", BackendUnavailable("connection refused"))
+    cluster.fail("hand_back", BackendUnavailable("connection refused"), times=failures)
     assert release_all_jobs(cluster, ledger, "") == []
-    assert len(cluster.asked) == len(cluster.released()) == failures + 1
+    assert len(cluster.readings) == len(cluster.sent("hand_back")) == failures + 1
 
 
 @pytest.mark.parametrize("result", ["refused", "unknown"])
@@ -182,7 +164,7 @@ def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluste
     give = cluster.hand_back_one
     cluster.hand_back_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
     assert release_all_jobs(cluster, ledger, "") == ["job 2 may still be held: no"]
-    assert cluster.released() == [(1, 2, 3), (2,), (2,)]
+    assert cluster.sent("hand_back") == [(1, 2, 3), (2,), (2,)]
     assert [ledger.get(id).state for id in (1, 2, 3)] == [LedgerState.FREE, LedgerState.HANDING_BACK, LedgerState.FREE]
 
 
@@ -197,12 +179,11 @@ def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, 
 @pytest.mark.parametrize("blind", [False, True])
 def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(cluster, ledger, blind):
     holding(cluster, ledger, LedgerState.HELD, 1, 2)
-    for _ in range(3 if blind else 0):
-        cluster.fail("observe", BackendTimeout("no answer"))
+    cluster.fail("observe", BackendTimeout("no answer"), times=3 if blind else 0)
     with full_disk(ledger):
         problems = release_all_jobs(cluster, ledger, "")
     assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE]
-    assert cluster.released() == [(1, 2)]
+    assert cluster.sent("hand_back") == [(1, 2)]
     if blind:
         assert problems == [BLIND + "no answer"], "of the last attempt, at which nothing was left to be written"
     else:

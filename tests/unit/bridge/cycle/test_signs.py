@@ -70,8 +70,7 @@ def test_a_stop_tells_what_was_left_undone(bridge_at):
     cluster.drained = {0, 1, 2, 3}
     bridge = bridge_at(cluster)
     bridge.cycle()
-    for _ in range(3):
-        cluster.fail("hand_back", BackendUnavailable("gone"))
+    cluster.fail("hand_back", BackendUnavailable("gone"), times=3)
     bridge.stop()
     assert told(bridge, "stopped") == [("stopped", "job 1 may still be held: gone")]
 
@@ -106,8 +105,7 @@ def test_a_cycle_that_begins_much_later_than_planned_is_told(bridge_at, metrics,
 
 def test_the_pause_after_failures_is_no_gap(bridge_at):
     cluster = FakeCluster()
-    for _ in range(8):
-        cluster.fail("observe", BackendUnavailable("gone"))
+    cluster.fail("observe", BackendUnavailable("gone"), times=8)
     bridge = bridge_at(cluster, pace=FakePace(cycles=40), cycle={"max_backoff_s": 60})
     bridge.run()
     assert told(bridge, "cycle_gap") == []
@@ -132,7 +130,7 @@ def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_
     for second in range(0, 200, 20):
         cluster.now_s = second
         pace.at_s = 1000.0 + second
-        cluster.faults[command] = [lambda work: [Outcome(7, "refused", "not now")]]
+        cluster.collect_output(command, [Outcome(7, "refused", "not now")])
         bridge.cycle()
         counts.append(metric("cpsched_stuck_jobs"))
     assert bridge.ledger.get(7).state is unsettled
@@ -177,14 +175,10 @@ def test_checks_are_repeated_at_a_pace_and_their_changes_told(bridge_at, metrics
     assert at(300.0) == []
 
 
-def test_checks_that_are_not_answered_are_a_failed_check_and_no_failed_cycle(bridge_at, monkeypatch):
+def test_checks_that_are_not_answered_are_a_failed_check_and_no_failed_cycle(bridge_at):
     cluster, pace = FakeCluster(), FakePace()
     bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 10})
-
-    def gone():
-        raise BackendUnavailable("gone")
-
-    monkeypatch.setattr(cluster, "checks", gone)
+    cluster.fail("checks", BackendUnavailable("gone"))
     pace.at_s = 10.0
     report = bridge.cycle()
     assert report.result == "ok"

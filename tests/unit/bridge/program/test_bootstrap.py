@@ -139,16 +139,12 @@ WRONG = Check("job shrink", False, "allowed", "add disable_job_shrink")
 MISSING = Check("accounting", False, "does not answer", required=False)
 
 
-class Away(FakeCluster):
+def away():
     """A cluster that answers from the third time on."""
-
-    tries = 0
-
-    def checks(self):
-        self.tries += 1
-        if self.tries == 1:
-            raise BackendUnavailable("nobody there")
-        return [AWAY] if self.tries == 2 else [MISSING]
+    cluster = FakeCluster(readiness=[MISSING])
+    cluster.fail("checks", BackendUnavailable("nobody there"))
+    cluster.collect_output("checks", [AWAY])
+    return cluster
 
 
 @pytest.fixture
@@ -163,7 +159,7 @@ def systemd(monkeypatch):
 def test_under_systemd_a_bridge_waits_for_its_cluster(systemd):
     """A service that ended would be started a few times and then given up for good."""
     pace = FakePace(cycles=10)
-    assert check_until_ready(Away(), pace, SystemdNotifier(), 60.0)
+    assert check_until_ready(away(), pace, SystemdNotifier(), 60.0)
     assert pace.waited == [2.0, 4.0]
     assert "STATUS=waits for the cluster" in systemd
     assert any(words.startswith("EXTEND_TIMEOUT_USEC=") for words in systemd)
@@ -185,7 +181,7 @@ def test_what_is_configured_wrong_is_not_waited_for(systemd):
 
 def test_by_hand_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    for cluster in (Away(), FakeCluster(readiness=[AWAY])):
+    for cluster in (away(), FakeCluster(readiness=[AWAY])):
         with pytest.raises(ClusterUnreachable):
             check_until_ready(cluster, FakePace(cycles=10), SystemdNotifier(), 60.0)
 
@@ -304,37 +300,30 @@ def compares(node):
     return any(isinstance(c, ast.Constant) and c.value in ("slurm", "mock") for part in parts for c in ast.walk(part))
 
 
-class Imports(FakeCluster):
+def importing():
     """A cluster whose adapter begins for two looks."""
-
-    looks = 0
-
-    def checks(self):
-        self.looks += 1
-        if self.looks <= 2:
-            raise BackendStarting(f"hello: not asked yet: imports pyslurm, look {self.looks}")
-        return [MISSING]
-
-    def not_ready_reason(self):
-        self.looks += 1
-        return "imports pyslurm" if self.looks <= 2 else None
+    cluster = FakeCluster(readiness=[MISSING])
+    for look in (1, 2):
+        cluster.fail("checks", BackendStarting(f"hello: not asked yet: imports pyslurm, look {look}"))
+        cluster.collect_output("not_ready_reason", "imports pyslurm")
+    return cluster
 
 
 def test_an_adapter_that_begins_is_waited_for_without_systemd_too_and_named(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     pace, told = FakePace(cycles=10), []
-    assert check_until_ready(Imports(), pace, SystemdNotifier(), 60.0, told.append)
+    assert check_until_ready(importing(), pace, SystemdNotifier(), 60.0, told.append)
     assert told[1:] == [f"hello: not asked yet: imports pyslurm, look {look}" for look in (1, 2)]
     assert pace.waited == [0.0, 0.0], "the adapter itself has waited for a while each time"
 
 
 def test_a_signal_ends_the_wait_for_an_adapter_that_begins():
-    assert not check_until_ready(Imports(), FakePace(cycles=1), SystemdNotifier(), 60.0)
+    assert not check_until_ready(importing(), FakePace(cycles=1), SystemdNotifier(), 60.0)
 
 
 def test_doctor_waits_for_an_adapter_that_begins_and_says_so():
     told = []
-    assert wait_for_checks(Imports(), told.append) == [MISSING]
+    assert wait_for_checks(importing(), told.append) == [MISSING]
     assert len(told) == 2
 
 
@@ -353,7 +342,7 @@ def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation
     settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", isolation=isolation))
     spec, loaded = settings.policy.to_spec(), []
     policy = make_policy(spec)
-    with plan_startup_steps(policy, spec, settings, Imports(), loaded.append) as found:
+    with plan_startup_steps(policy, spec, settings, importing(), loaded.append) as found:
         said = all_done(found)
         assert said[0] == "imports pyslurm"
         assert any("kernels are ready" in words for words in said)

@@ -423,8 +423,7 @@ def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(t
 
 def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_that_is_said(stranded):
     settings, cluster = stranded
-    for _ in range(4):  # once for the claim
-        cluster.fail("observe", BackendTimeout("no answer"))
+    cluster.fail("observe", BackendTimeout("no answer"), times=4)  # once for the claim
     with pytest.raises(
         JobsStillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"
     ):
