@@ -29,7 +29,7 @@ from cpsched_bridge.telemetry.cycle_follower import ForecastOutcomeTracker
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.builders import a_cluster
-from tests.fakes import FakePace, FirstFit
+from tests.fakes import FakeCluster, FakePace, FirstFit
 
 
 class OpenBridge(Bridge):
@@ -76,6 +76,15 @@ def a_bridge(
         systemd=systemd or SystemdNotifier(),
     )
     return OpenBridge(parts)
+
+
+def settle(bridge: Bridge, cluster: FakeCluster, cycles: int = 4) -> list[CycleReport]:
+    """Run cycles, each a second after the one before."""
+    reports = []
+    for _ in range(cycles):
+        cluster.now_s += 1
+        reports.append(bridge.cycle())
+    return reports
 
 
 def narrow_advice() -> AbstractContextManager[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -180,6 +180,13 @@ class FakeCluster:
     _told: set[tuple[int, int]] = field(default_factory=set)
     _pending_before: dict[int, PendingJob] = field(default_factory=dict)
     """Pending jobs of the last reading: unchanged jobs are the same objects, as with Slurm."""
+
+    @classmethod
+    def of(cls, *jobs: Job, hold: Hold = Hold.PLUGIN, **facts: Any) -> Self:
+        """Return a cluster with these pending jobs."""
+        found = cls(**facts)
+        found.submit(*jobs, hold=hold)
+        return found
 
     # what people and time do -----------------------------------------------------------------------------------
 

@@ -59,120 +59,89 @@ def written(folder, name, content):
     return path
 
 
+def check(content, use, share=1):
+    """Call `use` with mutations of a file, a `share` of the usual number."""
+
+    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // share))
+    @given(CHANGES)
+    def used(changes):
+        use(mutated(content.encode() if isinstance(content, str) else content, changes))
+
+    used()
+
+
+def refused_or_used(folder, name, content, command, *words, share=1):
+    """Run a command on mutations of a file that `FILE` stands for; it may complain in one line."""
+
+    def run(mutation):
+        path = written(folder, name, mutation)
+        assert complaint(command, *(path if word == "FILE" else word for word in words)) == ""
+
+    check(content, run, share)
+
+
 @pytest.mark.parametrize("name", TRACES)
 def test_a_mutated_trace_is_replayed_or_refused_in_one_line(folder, name):
-    @FUZZ
-    @given(CHANGES)
-    def check(changes):
-        content = mutated(TRACES[name].encode(), changes)
-        path = written(folder, name, content)
-        way = WAYS[len(content) % len(WAYS)]
-        assert complaint("simulate", path, "--json", *ON.get(name, ()), *way) == ""
+    def replayed(mutation):
+        way = WAYS[len(mutation) % len(WAYS)]
+        assert complaint("simulate", written(folder, name, mutation), "--json", *ON.get(name, ()), *way) == ""
 
-    check()
+    check(TRACES[name], replayed)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_the_accuracy_on_a_mutated_trace_is_told_or_refused_in_one_line(folder, name):
-    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 2))
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, name, mutated(TRACES[name].encode(), changes))
-        assert complaint("accuracy", path, "--json", *ON.get(name, ())) == ""
-
-    check()
+    refused_or_used(folder, name, TRACES[name], "accuracy", "FILE", "--json", *ON.get(name, ()), share=2)
 
 
 @pytest.mark.parametrize("rows", [[pm100(1), pm100(2)], [kestrel("1"), kestrel("2_3")]], ids=["pm100", "kestrel"])
 def test_a_mutated_table_is_read_or_refused_in_one_line(folder, rows):
     content = write(folder / "good.parquet", rows).read_bytes()
-
-    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, "t.parquet", mutated(content, changes))
-        assert complaint("accuracy", path, "--json", "--predictor", "walltime") == ""
-
-    check()
+    words = ("FILE", "--json", "--predictor", "walltime")
+    refused_or_used(folder, "t.parquet", content, "accuracy", *words, share=4)
 
 
-def test_a_mutated_system_file_is_used_or_refused_in_one_line(folder):
+@pytest.mark.parametrize(
+    ("name", "content", "words", "share"),
+    [
+        ("system.yaml", SYSTEM, ("--system", "FILE"), 1),
+        ("policy.yaml", POLICY, ("--policy", "FILE", "--set", "order=priority"), 4),
+        ("assoc.txt", ASSOCIATIONS, ("--policy", "dumps.yaml"), 4),
+        ("waits.json", WAITS, ("--dispatcher", "prb", "--set", "ewt_file=waits.json"), 1),
+    ],
+)
+def test_a_mutated_file_beside_a_trace_is_used_or_refused_in_one_line(folder, monkeypatch, name, content, words, share):
+    monkeypatch.chdir(folder)
     trace = written(folder, "good.swf", SWF.encode())
-
-    @FUZZ
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, "system.yaml", mutated(SYSTEM.encode(), changes))
-        assert complaint("simulate", trace, "--system", path, "--json") == ""
-
-    check()
+    written(folder, "dumps.yaml", b"dumps: { associations: assoc.txt }\n")
+    refused_or_used(folder, name, content, "simulate", trace, *words, "--json", share=share)
 
 
 @pytest.mark.parametrize("sample", [NODES, SINFO, SACCT, SWF], ids=["scontrol", "sinfo", "sacct", "swf"])
 def test_of_a_mutated_list_of_nodes_or_jobs_a_legal_system_is_made_or_none(folder, sample):
-    @FUZZ
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, "nodes.txt", mutated(sample.encode(), changes))
-        out = folder / "made.yaml"
+    def made(mutation):
+        path, out = written(folder, "nodes.txt", mutation), folder / "made.yaml"
         out.unlink(missing_ok=True)
         assert complaint("system", "from-slurm", path, "--out", out, "--lenient") == ""
         if out.exists():
             load_system(str(out))
 
-    check()
-
-
-COLUMNS = "JobIDRaw=JobIDRaw,User=Account,Submit=Submit,Timelimit=8"
+    check(sample, made)
 
 
 def test_mutated_words_on_columns_are_used_or_refused_in_one_line(folder):
     path = written(folder, "t.sacct", SACCT.encode())
 
-    @FUZZ
-    @given(CHANGES)
-    def check(changes):
-        words = mutated(COLUMNS.encode(), changes).decode("utf-8", "surrogateescape")
+    def named(mutation):
+        words = mutation.decode("utf-8", "surrogateescape")
         assert complaint("accuracy", path, "--json", "--columns", words) == ""
 
-    check()
-
-
-def test_a_mutated_policy_file_is_used_or_refused_in_one_line(folder):
-    trace = written(folder, "good.swf", SWF.encode())
-
-    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, "policy.yaml", mutated(POLICY.encode(), changes))
-        assert complaint("simulate", trace, "--policy", path, "--set", "order=priority", "--json") == ""
-
-    check()
-
-
-def test_a_mutated_dump_of_associations_is_used_or_refused_in_one_line(folder):
-    trace = written(folder, "good.swf", SWF.encode())
-    policy = written(folder, "dumps.yaml", b"dumps: { associations: assoc.txt }\n")
-
-    @settings(FUZZ, max_examples=max(1, FUZZ.max_examples // 4))
-    @given(CHANGES)
-    def check(changes):
-        written(folder, "assoc.txt", mutated(ASSOCIATIONS.encode(), changes))
-        assert complaint("simulate", trace, "--policy", policy, "--json") == ""
-
-    check()
+    check("JobIDRaw=JobIDRaw,User=Account,Submit=Submit,Timelimit=8", named)
 
 
 def test_mutated_settings_are_used_or_refused_in_one_line(folder):
-    text = SETTINGS.replace("STATE", str(folder / "state")).encode()
-
-    @FUZZ
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, "bridge.yaml", mutated(text, changes))
-        assert complaint("journal", "list", "--config", path) == ""
-
-    check()
+    text = SETTINGS.replace("STATE", str(folder / "state"))
+    refused_or_used(folder, "bridge.yaml", text, "journal", "list", "--config", "FILE")
 
 
 OPTIONS = (
@@ -200,15 +169,3 @@ def test_hostile_settings_are_used_or_refused_in_one_line(folder, name, value):
     trace = written(folder, "good.swf", SWF.encode())
     setting = f"{name}={value.decode('utf-8', 'surrogateescape')}"
     assert complaint("simulate", trace, "--dispatcher", "prb", "--predictor", "profile", "--set", setting) == ""
-
-
-def test_a_mutated_json_file_of_a_setting_is_used_or_refused_in_one_line(folder):
-    trace = written(folder, "good.swf", SWF.encode())
-
-    @FUZZ
-    @given(CHANGES)
-    def check(changes):
-        path = written(folder, "waits.json", mutated(WAITS.encode(), changes))
-        assert complaint("simulate", trace, "--dispatcher", "prb", "--set", f"ewt_file={path}", "--json") == ""
-
-    check()

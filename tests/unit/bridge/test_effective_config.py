@@ -168,8 +168,7 @@ def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path
             raise RuntimeError("no")
 
     told_so = EffectiveConfig(PolicySpec("first-fit"), PolicySpec("easy", dispatcher_settings={"order": "priority"}))
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     fallback = Policy(WalltimePredictor(), EasyDispatcher(order="priority"))
     bridge = a_bridge(tmp_path, cluster, Broken(), fallback=fallback, in_force=told_so, mode="shadow")
     bridge.cycle()

@@ -34,8 +34,7 @@ class LargestFirst(FirstFit):
 @pytest.fixture
 def site():
     """A full cluster, with the jobs 1 to 4 waiting in order of their numbers."""
-    site = FakeCluster(own_scheduler=True)
-    site.submit(a_job(99, per_unit=4, units=4, user="other"), hold=Hold.NONE)
+    site = FakeCluster.of(a_job(99, per_unit=4, units=4, user="other"), hold=Hold.NONE, own_scheduler=True)
     site.run_now(99, tuple((node, 1) for node in range(site.cluster.size)))
     site.submit(*(a_job(id, priority=10) for id in range(1, 5)), hold=Hold.NONE)
     return site

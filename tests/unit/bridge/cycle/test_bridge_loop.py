@@ -18,7 +18,7 @@ from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRef
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, make_transition
 from cpsched_sim.testing.example_counts import tries
-from tests.bridges import a_bridge
+from tests.bridges import a_bridge, settle
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
 from tests.stores import no_room
@@ -33,18 +33,8 @@ def kinds(report):
     return [happening.kind for happening in report.happenings if happening.kind != "mode"]
 
 
-def settle(bridge, cluster, cycles=4):
-    """Cycles, a second apart."""
-    reports = []
-    for _ in range(cycles):
-        cluster.now_s += 1
-        reports.append(bridge.cycle())
-    return reports
-
-
 def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1, units=2, per_unit=3))
+    cluster = FakeCluster.of(a_job(1, units=2, per_unit=3))
     bridge = bridge_at(cluster)
     first = bridge.cycle()
     assert first.result == "ok"
@@ -58,8 +48,7 @@ def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
 
 
 def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2))
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = bridge_at(cluster, mode="shadow")
     for report in settle(bridge, cluster, 20):
@@ -72,8 +61,7 @@ def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
 
 
 def test_users_and_administrators_holds_are_never_touched(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), hold=Hold.USER)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.USER)
     cluster.submit(a_job(2), hold=Hold.ADMIN)
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
@@ -83,8 +71,7 @@ def test_users_and_administrators_holds_are_never_touched(bridge_at):
 
 
 def test_an_unheld_job_is_adopted_then_started(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE)
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert [kind for kind, _ in cluster.commands] == ["hold", "start"]
@@ -92,16 +79,14 @@ def test_an_unheld_job_is_adopted_then_started(bridge_at):
 
 
 def test_without_adoption_an_unheld_job_is_let_be(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE)
     bridge = bridge_at(cluster, start={"adopt": False})
     settle(bridge, cluster)
     assert cluster.commands == []
 
 
 def test_ineligible_jobs_are_held_but_not_started(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1, ineligible="waits for job 9"))
+    cluster = FakeCluster.of(a_job(1, ineligible="waits for job 9"))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert state(bridge) is LedgerState.HELD
@@ -110,8 +95,7 @@ def test_ineligible_jobs_are_held_but_not_started(bridge_at):
 
 def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
     """The job is cancelled between decision and start, another one is not."""
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2))
     cluster.before("start", lambda: cluster.cancel(1))
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster)
@@ -122,8 +106,7 @@ def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
 
 
 def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.lose_answer("start")
     bridge = bridge_at(cluster)
     first, second, *_ = settle(bridge, cluster)
@@ -135,8 +118,7 @@ def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
 
 
 def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.fail("start", BackendTimeout("no answer within 5 s"))
     bridge = bridge_at(cluster)
     reports = settle(bridge, cluster)
@@ -147,8 +129,7 @@ def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridg
 
 @pytest.mark.parametrize("error", [BackendUnavailable("connection refused"), CommandRefused("not an operator")])
 def test_a_start_that_reached_nobody_leaves_the_job_held_and_blameless(bridge_at, error):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.fail("start", error)
     bridge = bridge_at(cluster)
     bridge.cycle()
@@ -158,8 +139,7 @@ def test_a_start_that_reached_nobody_leaves_the_job_held_and_blameless(bridge_at
 
 
 def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_node(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.before("start", lambda: cluster.drained.add(0))
     bridge = bridge_at(cluster, start={"timeout_s": 2})
     reports = settle(bridge, cluster, 6)
@@ -169,8 +149,7 @@ def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_n
 
 
 def test_nodes_promised_to_a_job_on_its_way_are_not_given_to_another(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=4), lazy=True)
-    cluster.submit(a_job(1, per_unit=4))
+    cluster = FakeCluster.of(a_job(1, per_unit=4), cluster=a_cluster(nodes=1, cores=4), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
     cluster.jobs[1].hold = Hold.NONE
@@ -183,8 +162,7 @@ def test_nodes_promised_to_a_job_on_its_way_are_not_given_to_another(bridge_at):
 
 
 def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=4))
+    cluster = FakeCluster.of(a_job(1, per_unit=4), a_job(2, per_unit=4))
     cluster.before("start", lambda: cluster.run_now(1, ((3, 1),)))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
@@ -195,20 +173,18 @@ def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
 
 def test_a_requeued_job_is_held_again_its_pin_cleared_and_started_anew(bridge_at):
     """A node fails under a job: it is pending, not held, with our old node list still on it."""
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     settle(bridge, cluster, 2)
     cluster.drained.add(0)
     cluster.requeue(1)
-    settle(bridge, cluster, 4)
+    settle(bridge, cluster)
     assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
     assert cluster.jobs[1].placement == ((1, 1),)
 
 
 def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     settle(bridge, cluster, 2)
     cluster.requeue(1, Hold.ADMIN)
@@ -222,8 +198,7 @@ def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge
 @pytest.mark.parametrize("mode", ["control", "paused"])
 def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays_held(bridge_at, hold, mode):
     """What leaves the configuration later is no node of that job's."""
-    cluster = FakeCluster(lazy=True)
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
     assert cluster.jobs[1].pin
@@ -239,8 +214,7 @@ def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays
 
 def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
     """Slurm would hold a job whose constraints it cannot meet; after a few attempts it is no longer our business."""
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.start_one = lambda order: _bounce(cluster, order)
     bridge = bridge_at(cluster, start={"max_failures": 3})
     settle(bridge, cluster, 30)
@@ -256,8 +230,7 @@ def _bounce(cluster, order):
 
 
 def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_us=True))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
@@ -301,8 +274,7 @@ def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
 
 
 def test_commands_per_cycle_are_capped(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
-    cluster.submit(*(a_job(i) for i in range(1, 31)))
+    cluster = FakeCluster.of(*(a_job(i) for i in range(1, 31)), cluster=a_cluster(nodes=4, cores=16))
     bridge = bridge_at(cluster, cycle={"max_commands": 10})
     settle(bridge, cluster, 5)
     assert [len(ids) for _, ids in cluster.commands] == [10, 10, 10]
@@ -333,8 +305,7 @@ def test_the_heartbeat_beats_after_good_cycles_only(bridge_at):
 
 
 def test_pause_gives_everything_back_and_resume_takes_it_up_again(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2), a_job(3))
+    cluster = FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster)
     settle(bridge, cluster, 2)
     bridge.pause.pause("maintenance")
@@ -348,8 +319,7 @@ def test_pause_gives_everything_back_and_resume_takes_it_up_again(bridge_at):
 
 
 def test_a_stopping_bridge_gives_held_jobs_back(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster, pace=FakePace(cycles=2))
     assert bridge.run() == []
     assert cluster.jobs[1].running
@@ -358,8 +328,7 @@ def test_a_stopping_bridge_gives_held_jobs_back(bridge_at):
 
 
 def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster)
     bridge.cycle()
     for call in ("observe", "hand_back"):
@@ -388,8 +357,7 @@ class Broken(Dispatcher):
 
 @pytest.mark.parametrize(("dispatcher", "kind"), [(Wrong(), "rule_broken"), (Broken(), "decision_failed")])
 def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, dispatcher, kind, monkeypatch):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
+    cluster = FakeCluster.of(a_job(1, per_unit=3), a_job(2, per_unit=3))
     monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)
     bridge = bridge_at(cluster, dispatcher=dispatcher)
     reports = settle(bridge, cluster, 6)
@@ -411,8 +379,7 @@ def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
 
 
 def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
-    cluster = FakeCluster(past=[EndedJob(a_job(9), 0, 5)])
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1), past=[EndedJob(a_job(9), 0, 5)])
     bridge = bridge_at(cluster)
     learned = []
     bridge.policy.dispatcher.learn = learned.append
@@ -427,8 +394,7 @@ def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
 
 def test_a_restart_reconciles_within_one_cycle(bridge_at):
     """Killed with jobs in every state: the next bridge knows after its first cycle."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=2))
-    cluster.submit(*(a_job(i) for i in range(1, 6)))
+    cluster = FakeCluster.of(*(a_job(i) for i in range(1, 6)), cluster=a_cluster(nodes=1, cores=2))
     settle(bridge_at(cluster), cluster, 2)
     cluster.end(1)
     cluster.cancel(5)
@@ -463,8 +429,7 @@ def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_agai
 
 
 def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, monkeypatch):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), hold=Hold.PLUGIN)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.PLUGIN)
     cluster.drained = {0, 1, 2, 3}
     bridge = bridge_at(cluster)
     bridge.cycle()
@@ -476,8 +441,7 @@ def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, mon
 
 
 def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is(bridge_at):
-    cluster = FakeCluster(lazy=True)
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
     cluster.jobs[1].hold = Hold.ADMIN
@@ -487,14 +451,13 @@ def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is
     assert (bridge.ledger.get(1).pinned, cluster.jobs[1].pin) == (False, ())
     assert cluster.commands == [("start", (1,)), ("unpin", (1,))]
     cluster.jobs[1].hold = Hold.NONE
-    settle(bridge, cluster, 4)
+    settle(bridge, cluster)
     assert (cluster.jobs[1].pin, state(bridge)) == ((), LedgerState.HELD)
 
 
 @pytest.mark.parametrize("adopt", [True, False])
 def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
-    cluster = FakeCluster(lazy=True)
-    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, lazy=True)
     cluster.jobs[1].pin = (("n0", 1),)
     cluster.drained = {0, 1, 2, 3}
     bridge = bridge_at(cluster, start={"adopt": adopt})
@@ -504,8 +467,7 @@ def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
 
 
 def test_a_stop_does_not_undo_an_administrators_hold_of_a_job_on_its_way(bridge_at):
-    cluster = FakeCluster(lazy=True)
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
     cluster.jobs[1].hold = Hold.ADMIN
@@ -514,8 +476,7 @@ def test_a_stop_does_not_undo_an_administrators_hold_of_a_job_on_its_way(bridge_
 
 
 def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
-    cluster = FakeCluster(lazy=True)
-    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, lazy=True)
     cluster.jobs[1].pin = (("n0", 1),)
     cluster.drained = {0, 1, 2, 3}
     assert bridge_at(cluster).stop() == []
@@ -523,8 +484,7 @@ def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
 
 
 def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(bridge_at, monkeypatch):
-    cluster = FakeCluster(lazy=True)
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
     cluster.jobs[1].hold = Hold.ADMIN
@@ -538,8 +498,7 @@ def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(b
 
 @pytest.mark.parametrize(("mode", "jobs", "told"), [("control", 2, [2]), ("control", 0, []), ("shadow", 2, [])])
 def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode, jobs, told):
-    cluster = FakeCluster()
-    cluster.submit(*(a_job(id) for id in range(1, jobs + 1)))
+    cluster = FakeCluster.of(*(a_job(id) for id in range(1, jobs + 1)))
     with structlog.testing.capture_logs() as logs:
         bridge_at(cluster, mode=mode).cycle()
     assert [line["jobs"] for line in logs if line["event"] == "starts"] == told
@@ -548,8 +507,7 @@ def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode,
 
 def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, monkeypatch):
     monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 3)
-    cluster = FakeCluster()
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2))
     bridge = bridge_at(cluster, journal={"keep_jobs_days": 2})
     bridge.cycle()
     cluster.end(1)
@@ -640,8 +598,7 @@ def test_a_decision_that_fails_leaves_no_pin(bridge_at):
 
 def test_pins_take_no_more_than_half_of_what_a_cycle_may_send_and_are_sent_once(bridge_at):
     """What is due besides waits for the pins, and starts have their half."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=6, cores=1))
-    cluster.submit(*(a_job(id) for id in range(1, 7)))
+    cluster = FakeCluster.of(*(a_job(id) for id in range(1, 7)), cluster=a_cluster(nodes=6, cores=1))
     bridge = bridge_at(cluster, cycle={"max_commands": 4})
     settle(bridge, cluster, 3)
     for id in range(1, 6):
@@ -686,8 +643,7 @@ def test_by_what_the_cluster_is_asked_is_told_once_and_again_where_it_changes(br
 
 @pytest.mark.parametrize("one_change", [True, False])
 def test_the_ledger_knows_of_a_release_where_that_is_a_command_of_its_own(bridge_at, one_change):
-    cluster = FakeCluster(starts_in_one_change=one_change, lazy=True)
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1), starts_in_one_change=one_change, lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
     assert bridge.ledger.get(1).state is LedgerState.STARTING
@@ -696,8 +652,7 @@ def test_the_ledger_knows_of_a_release_where_that_is_a_command_of_its_own(bridge
 
 def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(bridge_at):
     """The bridge died between pin and release, without a plugin that marks its holds."""
-    cluster = FakeCluster(starts_in_one_change=False)
-    cluster.submit(a_job(1), hold=Hold.ADMIN)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.ADMIN, starts_in_one_change=False)
     bridge = bridge_at(cluster)
     bridge.ledger.record([make_transition(None, LedgerState.HELD, 0, "held", job_id=1)], 0)
 
@@ -708,9 +663,7 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
     cluster.inject("start", dies)
     bridge.cycle()
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, (("n0", 1),))
-    for _ in range(4):
-        cluster.now_s += 1
-        bridge.cycle()
+    settle(bridge, cluster)
     assert cluster.jobs[1].running
     assert cluster.jobs[1].starts == 1
 
@@ -720,8 +673,7 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
     [("not_sent", 0, "start_postponed"), ("", 1, "start_refused")],
 )
 def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, failures, kind):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     cluster.collect_output("start", [Outcome(1, "refused", "not sent: no such node", code)])
     report = bridge.cycle()
@@ -744,8 +696,7 @@ def read_only(bridge, monkeypatch):
 @pytest.mark.parametrize("word", [True, False])
 def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administrators(bridge_at, monkeypatch, word):
     """Without the submit plugin it looks like the bridge's own: only the word on the cluster distinguishes them."""
-    cluster = FakeCluster(drained={0, 1, 2, 3})
-    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, drained={0, 1, 2, 3})
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert (cluster.jobs[1].hold, state(bridge)) == (Hold.ADMIN, LedgerState.HELD)
@@ -770,8 +721,7 @@ def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administr
 
 def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at, monkeypatch):
     """A disk that is still read-only keeps the word where it is."""
-    cluster = FakeCluster(drained={0, 1, 2, 3})
-    cluster.submit(a_job(1), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, drained={0, 1, 2, 3})
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     with monkeypatch.context() as patched:

@@ -54,8 +54,7 @@ def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call)
 
 
 def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     record = bridge.ledger.record
 
@@ -85,8 +84,7 @@ def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_fr
 
 
 def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, tmp_path, monkeypatch):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
@@ -104,8 +102,7 @@ def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, t
 
 
 def test_what_ended_before_a_failed_cycle_is_learned_from_after_it(bridge_at):
-    cluster = FakeCluster(past=[EndedJob(a_job(9), 0, 5)])
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1), past=[EndedJob(a_job(9), 0, 5)])
     bridge = bridge_at(cluster)
     learned = []
     bridge.policy.dispatcher.learn = learned.append
@@ -117,8 +114,7 @@ def test_what_ended_before_a_failed_cycle_is_learned_from_after_it(bridge_at):
 
 
 def test_the_program_ends_with_its_jobs_given_back_also_when_the_ledger_cannot_be_written(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster, pace=FakePace(cycles=1))
     bridge.cycle()
     with full_disk(bridge.ledger):

@@ -17,9 +17,7 @@ TIMEOUT_S = 15
 @pytest.fixture
 def cluster():
     """The remains of a dead bridge: a failed start, a requeued job with its old pin, a held job."""
-    found = FakeCluster(lazy=True)
-    found.submit(a_job(1), a_job(2), a_job(3, per_unit=99))
-    return found
+    return FakeCluster.of(a_job(1), a_job(2), a_job(3, per_unit=99), lazy=True)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import PolicySettings, PowerCapSettings
 from cpsched_bridge.store.round_replay import replay_round
-from tests.bridges import a_bridge
+from tests.bridges import a_bridge, settle
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
 
@@ -65,9 +65,7 @@ def a_limited(tmp_path, **facts):
 
 def test_a_user_at_the_limit_delays_nobody_and_no_start_fails(tmp_path):
     cluster, bridge = a_limited(tmp_path)
-    for _ in range(5):
-        cluster.now_s += 1
-        report = bridge.cycle()
+    report = settle(bridge, cluster, 5)[-1]
     assert len(running(cluster, "bob")) == 20
     assert running(cluster, "ada") == [1, 2]
     assert report.result == "ok"
@@ -89,16 +87,12 @@ def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"})), cores=8)
-    for _ in range(4):
-        cluster.now_s += 1
-        bridge.cycle()
+    settle(bridge, cluster, 4)
     assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
     (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 1019]
     assert aside.reason == "PowerCap: 56 of 60 W of the cluster are in use, and the job requests 8"
     cluster.end(1000)
-    for _ in range(3):
-        cluster.now_s += 1
-        bridge.cycle()
+    settle(bridge, cluster, 3)
     assert len(running(cluster, "bob")) == 5
 
 
@@ -107,9 +101,7 @@ def test_the_fallback_keeps_the_cap_too(tmp_path):
     queue(cluster, ada=0)
     fallback = PolicySpec.of("easy").build()
     bridge = under_a_cap(a_bridge(tmp_path, cluster, Broken(), fallback=fallback), cores=8)
-    for _ in range(2):
-        cluster.now_s += 1
-        report = bridge.cycle()
+    report = settle(bridge, cluster, 2)[-1]
     assert report.fallback
     assert len(running(cluster, "bob")) == 7
 
@@ -135,22 +127,16 @@ def test_a_resource_that_the_cluster_loses_later_ends_no_bridge(tmp_path):
 
 def test_jobs_that_were_sent_and_do_not_run_yet_count(tmp_path):
     cluster, bridge = a_limited(tmp_path, stalls=1000)
-    for _ in range(3):
-        cluster.now_s += 1
-        bridge.cycle()
+    settle(bridge, cluster, 3)
     sent = [id for ids in cluster.sent("start") for id in ids if id <= 60]
     assert sorted(set(sent)) == [1, 2]
 
 
 def test_the_next_one_starts_when_one_has_ended(tmp_path):
     cluster, bridge = a_limited(tmp_path)
-    for _ in range(3):
-        cluster.now_s += 1
-        bridge.cycle()
+    settle(bridge, cluster, 3)
     cluster.end(1)
-    for _ in range(3):
-        cluster.now_s += 1
-        bridge.cycle()
+    settle(bridge, cluster, 3)
     assert running(cluster, "ada") == [2, 3]
 
 

@@ -23,9 +23,7 @@ def full(*_, **__):
 
 def blocked():
     """A cluster of one core with three jobs: after a cycle the first runs, and two are held."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2), a_job(3))
-    return cluster
+    return FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
 
 
 def told(bridge, *kinds):
@@ -121,8 +119,7 @@ def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(br
 
 def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at, monkeypatch):
     """A resumed bridge gets all its attempts again; failures during the pause do not count."""
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)
     bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
@@ -135,8 +132,7 @@ def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])
 def test_only_a_bridge_in_control_stands_down(bridge_at, mode, monkeypatch):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster, mode="shadow" if mode == "shadow" else "control")
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
@@ -208,8 +204,7 @@ def test_rounds_are_counted_on_from_ledger_or_journal_whichever_knows_more(bridg
 
 
 def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(7))
+    cluster = FakeCluster.of(a_job(7))
     cluster.before("start", lambda: cluster.cancel(7))
     with structlog.testing.capture_logs() as lines:
         bridge_at(cluster).run()
@@ -261,8 +256,7 @@ def test_what_the_ledger_intends_is_sent_for_jobs_that_wait_or_are_left_and_for_
 
 
 def test_what_one_cycle_may_send_is_spent_on_intents_first(bridge_at):
-    cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=4, cores=16))
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = bridge_at(cluster, cycle={"max_commands": 2})
     bridge.cycle()
@@ -294,8 +288,7 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
 def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
     """The cluster has been read, but there is nothing yet that could be written down as a round."""
     monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 1)
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     monkeypatch.setattr(bridge.ledger, call, full)
     report = bridge.cycle()

@@ -65,8 +65,7 @@ def test_a_kill_is_noticed_where_rounds_follow_the_last_event(bridge_at):
 
 
 def test_a_stop_tells_what_was_left_undone(bridge_at):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     cluster.drained = {0, 1, 2, 3}
     bridge = bridge_at(cluster)
     bridge.cycle()

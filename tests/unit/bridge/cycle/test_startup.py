@@ -25,9 +25,7 @@ def steps():
 
 @pytest.fixture
 def cluster():
-    found = FakeCluster()
-    found.submit(a_job(1, per_unit=3), a_job(2, per_unit=3))
-    return found
+    return FakeCluster.of(a_job(1, per_unit=3), a_job(2, per_unit=3))
 
 
 def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():

@@ -65,8 +65,7 @@ class Watched:
 
 def a_life(folder, disk):
     """A bridge that adopts, starts, rolls back, releases and sees the end of jobs. Bridge, cluster, reports."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=2, cores=1))
-    cluster.submit(*(a_job(id, walltime_s=50) for id in (1, 2, 3)))
+    cluster = FakeCluster.of(*(a_job(id, walltime_s=50) for id in (1, 2, 3)), cluster=a_cluster(nodes=2, cores=1))
     cluster.submit(a_job(4), hold=cluster.jobs[1].hold.NONE)
     bridge = a_bridge(folder, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy"), start={"timeout_s": 3})
     for name in ("ledger", "journal"):

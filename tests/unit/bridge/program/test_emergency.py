@@ -41,8 +41,7 @@ def no_byte_to_write():
 @pytest.fixture
 def stranded(tmp_path, monkeypatch):
     """Settings and cluster of a dead bridge that held three jobs: two by the plugin's mark, one by its own hold."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(9, walltime_s=10_000))
+    cluster = FakeCluster.of(a_job(9, walltime_s=10_000), cluster=a_cluster(nodes=1, cores=1))
     cluster.run_now(9, ((0, 1),))
     cluster.submit(a_job(1), a_job(2))
     cluster.submit(a_job(3), hold=Hold.NONE)
@@ -191,8 +190,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     tmp_path, monkeypatch, on_stop
 ):
     """An administrator's hold that came after the bridge had handed its jobs back is the administrator's."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1, per_unit=9), hold=Hold.NONE)
+    cluster = FakeCluster.of(a_job(1, per_unit=9), hold=Hold.NONE, cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster, on_stop=on_stop)
     for _ in range(2):
         bridge.cycle()
@@ -207,8 +205,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
 
 
 def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(*(a_job(id) for id in range(1, 6)))
+    cluster = FakeCluster.of(*(a_job(id) for id in range(1, 6)), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     cluster.submit(a_job(6))
@@ -220,8 +217,7 @@ def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
 
 
 def test_a_bridge_goes_on_when_there_is_room_again(tmp_path):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = a_bridge(tmp_path, cluster)
     with no_byte_to_write():
         assert [bridge.cycle().result for _ in range(2)] == ["storage_error"] * 2
@@ -254,8 +250,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = a_bridge(tmp_path, cluster)
     UNREADABLE[name](tmp_path / "paused")
     assert bridge.pause.read_reason()

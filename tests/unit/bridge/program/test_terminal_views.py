@@ -44,8 +44,7 @@ def test_lists_show_names_as_they_are(name, capsys):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     words, shown = HOSTILE[name]
-    cluster = FakeCluster()
-    cluster.submit(a_job(1, user=words, name=words, queue=words), a_job(2, per_unit=99, user=words))
+    cluster = FakeCluster.of(a_job(1, user=words, name=words, queue=words), a_job(2, per_unit=99, user=words))
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
     journal = bridge.journal
@@ -157,8 +156,7 @@ def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(array, ca
 
 
 def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp_path, capsys):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1), labels={8001: "7_1"})
-    cluster.submit(a_job(8001))
+    cluster = FakeCluster.of(a_job(8001), cluster=a_cluster(nodes=1), labels={8001: "7_1"})
     cluster.run_now(8001, ((0, 1),))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
@@ -196,8 +194,7 @@ def test_nobody_knows_a_job_that_never_was(array):
 
 
 def test_in_shadow_mode_a_job_would_start(tmp_path, capsys):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1))
+    cluster = FakeCluster.of(a_job(1))
     bridge = a_bridge(tmp_path, cluster, mode="shadow")
     bridge.cycle()
     terminal_views.print_why("1", bridge.settings)

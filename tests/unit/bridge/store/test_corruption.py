@@ -167,8 +167,7 @@ def test_a_time_that_has_no_date_is_damage_before_anybody_shows_it(tmp_path, at_
 
 def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp_path):
     """The submit plugin's mark proves that a job waits for the bridge; another hold is an administrator's."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2), a_job(3))
+    cluster = FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
     cluster.submit(a_job(4), hold=Hold.ADMIN)
     first = a_bridge(tmp_path, cluster)
     first.cycle()
@@ -187,8 +186,7 @@ def test_jobs_are_taken_up_again_by_their_marks_after_the_ledger_was_damaged(tmp
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_journal_is_set_aside_and_rounds_go_on(tmp_path, damage):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    cluster = FakeCluster.of(*(a_job(id) for id in range(1, 300)), cluster=a_cluster(nodes=1, cores=1))
     first = a_bridge(tmp_path, cluster)
     for _ in range(3):
         first.cycle()
@@ -205,8 +203,7 @@ def test_a_damaged_journal_is_set_aside_and_rounds_go_on(tmp_path, damage):
 
 
 def test_a_journal_that_is_damaged_while_it_is_written_is_begun_anew_with_the_next_round(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    cluster = FakeCluster.of(*(a_job(id) for id in range(1, 300)), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     damaged_while_open(bridge.journal, tmp_path / "journal.sqlite", lambda path: overwritten(path, 4096))
@@ -333,8 +330,7 @@ def test_nothing_that_was_set_aside_is_overwritten(tmp_path):
 
 @pytest.mark.parametrize("file", ["ledger", "journal"])
 def test_a_file_that_is_damaged_on_a_full_disk_is_begun_anew_when_there_is_room(tmp_path, monkeypatch, file):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(*(a_job(id) for id in range(1, 300)))
+    cluster = FakeCluster.of(*(a_job(id) for id in range(1, 300)), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     store, module = getattr(bridge, file), {"ledger": ledgers, "journal": journals}[file]

@@ -268,8 +268,7 @@ class Rotating(FirstFit):
 
 def test_a_dispatcher_that_goes_on_from_the_round_before_is_replayed_round_by_round(bridge_at):
     """Recorded is what it knew before it decided, not after."""
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(*(a_job(id) for id in (1, 2, 3)))
+    cluster = FakeCluster.of(*(a_job(id) for id in (1, 2, 3)), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster, mode="shadow", dispatcher=Rotating(), policy_spec=PolicySpec(f"{__name__}:Rotating"))
     started = [list(bridge.cycle().starts) for _ in range(5)]
     assert started == [[1], [2], [3], [1], [2]]

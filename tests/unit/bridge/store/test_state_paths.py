@@ -97,8 +97,7 @@ def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_
 
 
 def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next_cycle(tmp_path):
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2), a_job(3))
+    cluster = FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
     entries = bridge.ledger.list_entries()
@@ -118,8 +117,7 @@ def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next
 def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_is_there_again(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
-    cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-    cluster.submit(a_job(1), a_job(2))
+    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(state, cluster)
     bridge.cycle()
     state.rename(tmp_path / "away")
@@ -153,8 +151,7 @@ def test_nobody_else_reads_what_a_bridge_writes_whatever_the_umask(tmp_path, uma
     try:
         settings = Settings(state_dir=tmp_path / "var" / "state")
         lock = state_paths.acquire_instance_lock(settings)
-        cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
-        cluster.submit(a_job(1), a_job(2))
+        cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
         bridge = a_bridge(settings.state_dir, cluster)
         bridge.cycle()
         bridge.pause.pause("maintenance")

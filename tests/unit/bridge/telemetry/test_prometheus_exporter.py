@@ -221,8 +221,7 @@ def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
 
 
 def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, watch):
-    cluster = FakeCluster()
-    cluster.submit(a_job(1, per_unit=4), a_job(2, per_unit=100, queue="q"))
+    cluster = FakeCluster.of(a_job(1, per_unit=4), a_job(2, per_unit=100, queue="q"))
     bridge = bridge_at(cluster, listeners=(watch,))
     bridge.cycle()
     success = scrape(watch.exporter)["cpsched_last_success_timestamp_seconds", ()]
