@@ -43,21 +43,21 @@ class Command:
 def commands() -> Iterator[Command]:
     """Return every command that the help shows, in its order."""
     program = typer.main.get_command(app)
-    yield from _below(program, (), "")
+    yield from _below(program, (), "", program.make_context("cpsched", [], resilient_parsing=True))
 
 
-def _below(group: Any, path: tuple[str, ...], panel: str) -> Iterator[Command]:
+def _below(group: Any, path: tuple[str, ...], panel: str, above: Any) -> Iterator[Command]:
     for name, each in group.commands.items():
         if each.hidden:
             continue
         if hasattr(each, "commands"):
-            yield from _below(each, (*path, name), each.rich_help_panel)
+            yield from _below(each, (*path, name), each.rich_help_panel, above)
         else:
-            yield _command(each, " ".join((*path, name)), panel or each.rich_help_panel)
+            yield _command(each, " ".join((*path, name)), panel or each.rich_help_panel, above)
 
 
-def _command(command: Any, name: str, group: str) -> Command:
-    context = command.make_context(f"cpsched {name}", [], resilient_parsing=True)
+def _command(command: Any, name: str, group: str, above: Any) -> Command:
+    context = command.make_context(f"cpsched {name}", [], parent=above, resilient_parsing=True)
     summary, _, details = _plain(command.help).partition("\n\n")
     kinds: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
     for parameter in command.get_params(context):

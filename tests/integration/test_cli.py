@@ -179,7 +179,3 @@ def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
         "nothing is held by the bridge"
     )
     assert held(config) == 0
-
-
-def test_the_version_is_printed():
-    assert re.fullmatch(r"cpsched \d+\.\d+\.\d+(\.dev\d+\+\S+)?\n", cpsched("--version", anew=True))

@@ -94,33 +94,18 @@ def capped(cluster, cap_w, **watts):
 
 
 @pytest.mark.parametrize(
-    ("cap_w", "said"),
-    [
-        (72, []),
-        (71, ["job 2: draws 24 W, but only 23 W remain of the 71 W power cap"]),
-        (48, ["job 2: draws 24 W, but only 0 W remain of the 48 W power cap"]),
-        (
-            31,
-            [
-                "job 1: draws 32 W, but only 15 W remain of the 31 W power cap",
-                "job 2: draws 24 W, but only 0 W remain of the 31 W power cap",
-            ],
-        ),
-        (
-            15,
-            [
-                "job 1: draws 32 W, but only 0 W remain of the 15 W power cap",
-                "job 2: draws 24 W, but only 0 W remain of the 15 W power cap",
-            ],
-        ),
-    ],
+    ("cap_w", "left_w"), [(72, {}), (71, {2: 23}), (48, {2: 0}), (31, {1: 15, 2: 0}), (15, {1: 0, 2: 0})]
 )
-def test_the_cap_of_power_is_judged_start_by_start(cap_w, said):
+def test_the_cap_of_power_is_judged_start_by_start(cap_w, left_w):
     """Two running cores draw 16 W; the first start 32 W, the second 24 W, a job without cores nothing."""
     running = [a_running(a_job(9, per_unit=(2, 1)), ((0, 1),))]
     queue = [a_job(1, units=2, per_unit=(2, 1)), a_job(2, per_unit=(3, 1)), a_job(3, per_unit=(0, 1))]
     snapshot = a_snapshot(capped(CLUSTER, cap_w, cores=8), queue, running)
-    assert faults({0: ((1, 2),), 1: ((2, 1),), 2: ((2, 1),)}, snapshot) == said
+    draws_w = {1: 32, 2: 24}
+    assert faults({0: ((1, 2),), 1: ((2, 1),), 2: ((2, 1),)}, snapshot) == [
+        f"job {id}: draws {draws_w[id]} W, but only {left} W remain of the {cap_w} W power cap"
+        for id, left in left_w.items()
+    ]
 
 
 def test_a_job_beyond_the_cap_of_power_can_never_run():

@@ -12,7 +12,6 @@ from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.cli import app
 from cpsched_sim.cli.options import ReplayOptions
 from cpsched_sim.workloads.eurora import eurora
-from tests.traces import KTH, trace
 from tests.unit.sim.traces.test_swf import line
 
 KEYS = ["jobs", *(row.name for row in METRICS), "rounds", "cpu_s", "violations", "dispatch", "paths"]
@@ -100,11 +99,6 @@ def test_easy_lets_short_jobs_pass_and_the_results_are_written(four_jobs, tmp_pa
     assert summary["mean_wait_s"] == (99 + 19) / 4
     assert summary["setup"]["dispatcher"] == "easy"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.csv.gz", "summary.json"]
-
-
-def test_fcfs_lets_nobody_pass(four_jobs, tmp_path):
-    invoke("simulate", four_jobs, "--dispatcher", "fcfs", "--out", tmp_path)
-    assert [row.split(",")[2] for row in schedule(tmp_path)[1:]] == ["0", "100", "100", "100"]
 
 
 def test_max_jobs_and_a_human_table(four_jobs):
@@ -211,22 +205,6 @@ def test_quiet_shows_no_progress(four_jobs, monkeypatch, option, lines):
 
 def test_no_progress_bar_where_stderr_is_no_terminal(four_jobs):
     assert invoke("simulate", four_jobs).stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"),
-    [
-        ("fcfs", "walltime", 6814.973310176226, 362636.3352410379, 407311.8932598089, 686308.7794292198),
-        ("easy", "walltime", 92.6876537427081, 15694.513359783716, 75574.00273559267, 140658.62352166875),
-        ("easy", "oracle", 71.72238511244177, 15187.607703381202, 74030.66138818627, 136735.3081627823),
-    ],
-)
-def test_kth_equals_the_reference_table(dispatcher, predictor, bsld, af, awf, p2sf):
-    result = invoke("simulate", trace(KTH), "--dispatcher", dispatcher, "--predictor", predictor, "--json")
-    summary = json.loads(result.stdout)
-    found = [summary[name] for name in ("bsld", "af", "awf", "p2sf")]
-    assert found == pytest.approx([bsld, af, awf, p2sf], rel=1e-9)
-    assert summary["violations"] == 0
 
 
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])

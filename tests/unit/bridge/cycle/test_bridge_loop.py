@@ -14,7 +14,7 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
 from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_commands
 from cpsched_bridge.cycle.leader_election import HANDED_BACK
-from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, make_transition
 from cpsched_sim.testing.example_counts import tries
@@ -78,13 +78,6 @@ def test_an_unheld_job_is_adopted_then_started(bridge_at):
     assert cluster.jobs[1].running
 
 
-def test_without_adoption_an_unheld_job_is_let_be(bridge_at):
-    cluster = FakeCluster.of(a_job(1), hold=Hold.NONE)
-    bridge = bridge_at(cluster, start={"adopt": False})
-    settle(bridge, cluster)
-    assert cluster.commands == []
-
-
 def test_ineligible_jobs_are_held_but_not_started(bridge_at):
     cluster = FakeCluster.of(a_job(1, ineligible="waits for job 9"))
     bridge = bridge_at(cluster)
@@ -127,17 +120,6 @@ def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridg
     assert cluster.jobs[1].starts == 1
 
 
-@pytest.mark.parametrize("error", [BackendUnavailable("connection refused"), CommandRefused("not an operator")])
-def test_a_start_that_reached_nobody_leaves_the_job_held_and_blameless(bridge_at, error):
-    cluster = FakeCluster.of(a_job(1))
-    cluster.fail("start", error)
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    assert (state(bridge), bridge.ledger.get(1).failures, bridge.ledger.get(1).pinned) == (LedgerState.HELD, 0, False)
-    settle(bridge, cluster)
-    assert cluster.jobs[1].running
-
-
 def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_node(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     cluster.before("start", lambda: cluster.drained.add(0))
@@ -169,18 +151,6 @@ def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
     assert state(bridge) is LedgerState.RUNNING
     assert cluster.jobs[1].starts == 1
     assert bridge.ledger.get(1).why == "started by someone else"
-
-
-def test_a_requeued_job_is_held_again_its_pin_cleared_and_started_anew(bridge_at):
-    """A node fails under a job: it is pending, not held, with our old node list still on it."""
-    cluster = FakeCluster.of(a_job(1))
-    bridge = bridge_at(cluster)
-    settle(bridge, cluster, 2)
-    cluster.drained.add(0)
-    cluster.requeue(1)
-    settle(bridge, cluster)
-    assert [kind for kind, _ in cluster.commands] == ["start", "hold", "start"]
-    assert cluster.jobs[1].placement == ((1, 1),)
 
 
 def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge_at):
@@ -273,14 +243,6 @@ def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
             left += [job.id for job in new]
 
 
-def test_commands_per_cycle_are_capped(bridge_at):
-    cluster = FakeCluster.of(*(a_job(i) for i in range(1, 31)), cluster=a_cluster(nodes=4, cores=16))
-    bridge = bridge_at(cluster, cycle={"max_commands": 10})
-    settle(bridge, cluster, 5)
-    assert [len(ids) for _, ids in cluster.commands] == [10, 10, 10]
-    assert all(fake.starts == 1 for fake in cluster.jobs.values())
-
-
 def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
     cluster = FakeCluster()
     cluster.fail("observe", BackendUnavailable("connection refused"), times=5)
@@ -316,29 +278,6 @@ def test_pause_gives_everything_back_and_resume_takes_it_up_again(bridge_at):
     bridge.pause.resume()
     settle(bridge, cluster, 2)
     assert {fake.hold for fake in cluster.jobs.values() if fake.pending} == {Hold.ADMIN}
-
-
-def test_a_stopping_bridge_gives_held_jobs_back(bridge_at):
-    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
-    bridge = bridge_at(cluster, pace=FakePace(cycles=2))
-    assert bridge.run() == []
-    assert cluster.jobs[1].running
-    assert cluster.jobs[2].hold is Hold.NONE
-    assert bridge.ledger.list_held_ids() == []
-
-
-def test_a_stopping_bridge_tells_which_jobs_it_could_not_give_back(bridge_at):
-    cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    for call in ("observe", "hand_back"):
-        cluster.fail(call, BackendUnavailable("connection refused"), times=3)
-    assert bridge.stop() == [
-        "the cluster cannot be read, the submit plugin may hold more: connection refused",
-        "job 1 may still be held: connection refused",
-        "job 2 may still be held: connection refused",
-    ]
-    assert bridge.ledger.list_held_ids() == [1, 2]
 
 
 class Wrong(Dispatcher):
@@ -428,18 +367,6 @@ def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_agai
     assert learned == [8, 9], "complete records are not requested again"
 
 
-def test_a_stopping_bridge_gives_back_what_its_ledger_cannot_take(bridge_at, monkeypatch):
-    cluster = FakeCluster.of(a_job(1), hold=Hold.PLUGIN)
-    cluster.drained = {0, 1, 2, 3}
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    cluster.submit(a_job(2), hold=Hold.PLUGIN)
-
-    no_room(monkeypatch)
-    assert set(bridge.stop()) == {"the ledger cannot be written: database or disk is full"}
-    assert [fake.hold for fake in cluster.jobs.values()] == [Hold.NONE, Hold.NONE], "also the one that it never knew"
-
-
 def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is(bridge_at):
     cluster = FakeCluster.of(a_job(1), lazy=True)
     bridge = bridge_at(cluster)
@@ -464,15 +391,6 @@ def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
     settle(bridge, cluster)
     assert cluster.jobs[1].pin == ()
     assert state(bridge) is (LedgerState.HELD if adopt else LedgerState.FREE)
-
-
-def test_a_stop_does_not_undo_an_administrators_hold_of_a_job_on_its_way(bridge_at):
-    cluster = FakeCluster.of(a_job(1), lazy=True)
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    cluster.jobs[1].hold = Hold.ADMIN
-    assert bridge.stop() == []
-    assert cluster.jobs[1].hold is Hold.ADMIN
 
 
 def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
@@ -639,15 +557,6 @@ def test_by_what_the_cluster_is_asked_is_told_once_and_again_where_it_changes(br
     cluster.transport_info = "pyslurm: the settings say so"
     told += [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"]]
     assert told == [["cli: pyslurm is not installed"], [], [], ["pyslurm: the settings say so"]]
-
-
-@pytest.mark.parametrize("one_change", [True, False])
-def test_the_ledger_knows_of_a_release_where_that_is_a_command_of_its_own(bridge_at, one_change):
-    cluster = FakeCluster.of(a_job(1), starts_in_one_change=one_change, lazy=True)
-    bridge = bridge_at(cluster)
-    bridge.cycle()
-    assert bridge.ledger.get(1).state is LedgerState.STARTING
-    assert bridge.ledger.get(1).why == ("decided" if one_change else "released")
 
 
 def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(bridge_at):

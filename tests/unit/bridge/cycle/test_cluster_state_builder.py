@@ -94,53 +94,40 @@ def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
     assert [each.placement for each in build_cluster_state(seen, {1: entry}, True).running] == [((1, 1),)]
 
 
+OF_USER, OF_CLUSTER = pending(hold=Hold.USER), pending(hold=Hold.CLUSTER, ineligible="begin time")
+LAUNCH_FAILED = ClusterReason("launch failed", BackoffKey("job", ("1",)))
+FAILED_LAUNCH = f"{HELD_BY_CLUSTER}: launch failed"
+
+
+def ours(state, why="", **facts):
+    return {1: ManagedJobEntry(1, state, 0, why=why, **facts)}
+
+
 @pytest.mark.parametrize(
-    ("job", "entry", "limit", "kind", "reason"),
+    ("job", "entries", "limit", "kind", "reason"),
     [
+        (pending(hold=Hold.USER, ineligible="dependency"), ours(LedgerState.HELD), "full", "held", "held by its owner"),
+        (replace(OF_USER, holder=Holder.ADMINISTRATOR), {}, None, "held", "held by an administrator"),
+        (replace(OF_USER, holder=Holder.CLUSTER), {}, None, "held", "held by the cluster"),
+        (replace(pending(hold=Hold.USER, ineligible="(s)"), holder=Holder.CLUSTER), {}, None, "held", "(s)"),
+        (pending(ineligible="dependency"), ours(LedgerState.HELD), "full", "ineligible", "dependency"),
+        (pending(), ours(LedgerState.HELD, "held"), "QOS full", "ineligible", "QOS full"),
+        (pending(), ours(LedgerState.HELD, "held"), None, "held", "held"),
+        (pending(), ours(LedgerState.FREE, "handed back", leave="odd"), None, "free", "odd"),
+        (pending(hold=Hold.ADMIN), {}, None, "held", "held by an administrator, not by the bridge"),
+        (pending(hold=Hold.CLUSTER), {}, None, "held", HELD_BY_CLUSTER),
         (
-            pending(hold=Hold.USER, ineligible="dependency"),
-            ManagedJobEntry(1, LedgerState.HELD, 0),
-            "full",
-            "held",
-            "held by its owner",
-        ),
-        (replace(pending(hold=Hold.USER), holder=Holder.ADMINISTRATOR), None, None, "held", "held by an administrator"),
-        (replace(pending(hold=Hold.USER), holder=Holder.CLUSTER), None, None, "held", "held by the cluster"),
-        (
-            replace(pending(hold=Hold.USER, ineligible="held (s)"), holder=Holder.CLUSTER),
-            None,
-            None,
-            "held",
-            "held (s)",
-        ),
-        (pending(ineligible="dependency"), ManagedJobEntry(1, LedgerState.HELD, 0), "full", "ineligible", "dependency"),
-        (pending(), ManagedJobEntry(1, LedgerState.HELD, 0, why="held"), "QOS full", "ineligible", "QOS full"),
-        (pending(), ManagedJobEntry(1, LedgerState.HELD, 0, why="held"), None, "held", "held"),
-        (pending(), ManagedJobEntry(1, LedgerState.FREE, 0, why="handed back", leave="odd"), None, "free", "odd"),
-        (pending(hold=Hold.ADMIN), None, None, "held", "held by an administrator, not by the bridge"),
-        (pending(hold=Hold.CLUSTER), None, None, "held", HELD_BY_CLUSTER),
-        (
-            replace(
-                pending(hold=Hold.CLUSTER, ineligible="begin time"),
-                obstacle=ClusterReason("launch failed", BackoffKey("job", ("1",))),
-            ),
-            ManagedJobEntry(1, LedgerState.FREE, 0, why="requeued"),
+            replace(OF_CLUSTER, obstacle=LAUNCH_FAILED),
+            ours(LedgerState.FREE),
             None,
             "held",
             f"{HELD_BY_CLUSTER}: launch failed",
         ),
-        (pending(hold=Hold.PLUGIN), None, None, "free", "held for the bridge, which has not adopted it yet"),
-        (
-            pending(hold=Hold.NONE),
-            None,
-            None,
-            "free",
-            "not held: the cluster's own scheduler may start it",
-        ),
+        (pending(hold=Hold.PLUGIN), {}, None, "free", "held for the bridge, which has not adopted it yet"),
+        (pending(hold=Hold.NONE), {}, None, "free", "not held: the cluster's own scheduler may start it"),
     ],
 )
-def test_why_a_job_is_not_decided_on(job, entry, limit, kind, reason):
-    entries = {} if entry is None else {1: entry}
+def test_why_a_job_is_not_decided_on(job, entries, limit, kind, reason):
     limited = {} if limit is None else {1: limit}
     assert list_unscheduled_jobs(observed(job), frozenset(), entries, limited) == [UnscheduledJob(1, kind, reason)]
     assert list_unscheduled_jobs(observed(job), frozenset({1}), entries, limited) == []

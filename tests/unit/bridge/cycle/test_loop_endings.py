@@ -60,14 +60,6 @@ def test_a_stop_while_the_main_thread_compiles_gives_held_jobs_back(bridge_at):
     assert told(bridge, "stopped") == ["in order"]
 
 
-def test_a_shadow_that_stops_touches_no_job_that_somebody_holds_for_it(bridge_at):
-    cluster = blocked()
-    bridge = bridge_at(cluster, mode="shadow", on_stop="release")
-    bridge.cycle()
-    assert bridge.stop() == []
-    assert cluster.commands == []
-
-
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_gives_held_jobs_back_and_the_log_names_those_that_stay(bridge_at, end):
     cluster, pace = blocked(), FakePace()

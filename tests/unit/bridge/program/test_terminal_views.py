@@ -193,14 +193,6 @@ def test_nobody_knows_a_job_that_never_was(array):
         terminal_views.print_why("9" * 30, array[0].settings)
 
 
-def test_in_shadow_mode_a_job_would_start(tmp_path, capsys):
-    cluster = FakeCluster.of(a_job(1))
-    bridge = a_bridge(tmp_path, cluster, mode="shadow")
-    bridge.cycle()
-    terminal_views.print_why("1", bridge.settings)
-    assert "It would start now on n0." in capsys.readouterr().out
-
-
 def test_events_are_shown_by_kind_and_by_job(array, capsys):
     bridge, _ = array
     told = [CycleEvent("gap", "85 s without a cycle"), CycleEvent("start_failed", "not running", 8002)]

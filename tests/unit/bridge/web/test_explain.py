@@ -174,6 +174,7 @@ def test_a_running_job_leads_to_its_nodes():
     [
         ("ineligible", "It may not start yet: dependency."),
         ("held_by_owner", "It does not start before its owner or the cluster releases it: dependency."),
+        ("held", "It is not decided on at the moment: dependency."),
         ("put off", "It backs off after a failed start: dependency."),  # as journals have it
     ],
 )

@@ -240,42 +240,24 @@ def a_picture(**fields: Any) -> SitePolicySnapshot:
 
 
 @pytest.mark.parametrize(
-    ("picture", "failures", "ok", "detail"),
+    ("limits_hold", "failures", "ok", "detail"),
     [
         (None, {"config": "refused", "qos": "no"}, False, "refused; no"),
         (None, {}, False, "no answer"),
-        (
-            a_picture(site=SiteLimitPolicy(limits_hold=False)),
-            {},
-            True,
-            "{kind}, 1 associations, 0 QOS, limits not enforced",
-        ),
-        (
-            a_picture(site=SiteLimitPolicy(limits_hold=False)),
-            {"qos": "refused"},
-            True,
-            "{kind}, 1 associations, 0 QOS, limits not enforced",
-        ),
-        (
-            a_picture(site=SiteLimitPolicy(limits_hold=True)),
-            {"config": "refused"},
-            True,
-            "{kind}, 1 associations, 0 QOS, limits enforced",
-        ),
-        (
-            a_picture(site=SiteLimitPolicy(limits_hold=True)),
-            {"qos": "refused", "shares": "silent", "partitions": "odd"},
-            False,
-            "{kind}, 1 associations, 0 QOS, limits enforced; no qos (refused), shares (silent)",
-        ),
+        (False, {}, True, "{read}, limits not enforced"),
+        (False, {"qos": "refused"}, True, "{read}, limits not enforced"),
+        (True, {"config": "refused"}, True, "{read}, limits enforced"),
+        (True, {"qos": "refused", "shares": "silent", "partitions": "odd"}, False,
+         "{read}, limits enforced; no qos (refused), shares (silent)"),
     ],
-)
+)  # fmt: skip
 def test_what_of_the_policy_could_be_read(
-    picture: SitePolicySnapshot | None, failures: dict[str, str], ok: bool, detail: str
+    limits_hold: bool | None, failures: dict[str, str], ok: bool, detail: str
 ) -> None:
+    picture = None if limits_hold is None else a_picture(site=SiteLimitPolicy(limits_hold=limits_hold))
     check = check_policy_reading(picture, failures)
     assert (check.ok, check.required) == (ok, False)
-    assert check.detail == detail.format(kind=SitePolicySnapshot().rules.kind)
+    assert check.detail == detail.format(read=f"{SitePolicySnapshot().rules.kind}, 1 associations, 0 QOS")
 
 
 def a_difference(job_id: int) -> PriorityDifference:

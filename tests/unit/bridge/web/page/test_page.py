@@ -16,7 +16,7 @@ import pytest
 from cpsched.formatting import format_planned_time
 from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Hold, Holder, Lease, Outage, UnmanagedJob
+from cpsched_bridge.ports import Hold, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart, list_partitions
 from cpsched_bridge.web.explain import explain
@@ -183,21 +183,6 @@ def test_each_job_has_a_page_that_says_why(site, job, status, words):
     assert found == status
     assert words in text
     assert "<b>" not in text
-
-
-@pytest.mark.parametrize(
-    ("holder", "ineligible", "words"),
-    [
-        (Holder.ADMINISTRATOR, None, "It is not decided on at the moment: held by an administrator."),
-        (Holder.ADMINISTRATOR, "held (so)", "It is not decided on at the moment: held by an administrator."),
-        (Holder.CLUSTER, "held (s)", "It may not start yet: held (s)."),
-    ],
-)
-def test_a_job_that_its_owner_does_not_hold_says_who_does(site, holder, ineligible, words):
-    site.cluster.submit(a_job(1, ineligible=ineligible), hold=Hold.USER)
-    site.cluster.jobs[1].holder = holder
-    site.cycle()
-    assert words in site.get("jobs/1")[2]
 
 
 def test_hostile_words_of_users_are_text(site):
@@ -428,13 +413,6 @@ def test_an_array_task_that_was_never_seen_waiting_has_its_name_on_the_page_whil
     view = site.cycle(1010)
     assert [(bar.kind, bar.label) for bar in view.chart.bars] == [("past", "7_1")]
     assert explain(view, "7_1").state == "ended"
-
-
-def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(site):
-    site.cluster.submit(a_job(1))
-    site.cluster.run_now(1, ())
-    assert "It runs on nodes that take no jobs now, or have another name." in explain(site.cycle(), "1").lines()
-    assert "on nodes that take no jobs now, or have another name;" in site.get("jobs?state=running")[2]
 
 
 def test_the_page_says_that_another_bridge_is_in_control_and_which(site):

@@ -10,7 +10,7 @@ from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.multifactor import ClusterSize
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
 from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
 from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, compute_age_start_s
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
@@ -153,42 +153,16 @@ def test_a_new_picture_takes_over_as_a_whole_after_as_many_cycles_as_its_jobs_ne
     assert all(before - 5000 == after for before, after in zip(rounds[0], rounds[-1], strict=True))
 
 
-def test_priorities_are_worked_out_anew_every_period(scene: Scene) -> None:
-    asking = PlayedAsking()
-    asking.ready = [SitePolicyOutput(ALL | {"state": state()}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
-    scene.only("six")
-    ages = []
-    for seconds in (0, 299, 301):
-        scene.now_s = scene.tables["now_s"] + seconds * 1000 if seconds == 301 else scene.tables["now_s"] + seconds
-        ages.append(first_of(scene, backend.observe(), "six").priority)
-    assert ages[0] == ages[1] < ages[2]
-
-
 def test_basic_ranks_by_arrival(scene: Scene) -> None:
     seen = observed(scene, config=CONFIG.replace("priority/multifactor", "priority/basic"))
     ranks = [p.job.priority for p in seen.pending]
     assert ranks == sorted(ranks, reverse=True)
 
 
-def test_age_counts_from_the_end_of_dependencies_as_seen() -> None:
-    clearances = EligibleTimes()
-    waiting = {"id": 7, "submit_time": 100, "eligible_time": 0, "priority": 0, "dependencies": "afterok:6"}
-    clearances.record_reading([waiting], 150)
-    free = {**waiting, "dependencies": None}
-    clearances.record_reading([free], 200)
-    clearances.record_reading([free], 300)
-    assert compute_age_start_s(free, SitePolicySnapshot(), clearances) == 200
-    always = parse_site_policy(
-        ALL | {"config": CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")}
-    )
-    assert compute_age_start_s(free, always, clearances) == 100
-
-
-def test_age_counts_from_slurms_own_time_where_the_job_is_not_held() -> None:
-    record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 55, "accrue_time": 130}
-    assert compute_age_start_s(record, SitePolicySnapshot(), EligibleTimes()) == 130
-    assert compute_age_start_s({**record, "priority": 0}, SitePolicySnapshot(), EligibleTimes()) == 120
+def test_age_counts_from_the_submission_where_the_site_says_so() -> None:
+    record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 0}
+    always = CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")
+    assert compute_age_start_s(record, parse_site_policy(ALL | {"config": always}), EligibleTimes()) == 100
 
 
 MACHINE = ClusterSize(4, 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,14 @@ def asked(**facts: Any) -> dict[str, Any]:
     }
 
 
+def agrees(expected: object, call: Callable[[], object]) -> bool:
+    """Whether a call returns what is expected, or is refused with these words."""
+    try:
+        return call() == expected
+    except (JobNotModelled, JobNeverFits) as refusal:
+        return isinstance(expected, str) and expected in str(refusal)
+
+
 @pytest.mark.parametrize(
     ("tasks", "low", "high", "per_node", "expected"),
     [
@@ -96,11 +105,7 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
     tasks: int, low: int | None, high: int | None, per_node: int | None, expected: list[int] | str
 ) -> None:
     record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
-    if isinstance(expected, str):
-        with pytest.raises(JobNotModelled, match=expected):
-            list_node_counts(record)
-    else:
-        assert list_node_counts(record) == expected
+    assert agrees(expected, lambda: list_node_counts(record))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +144,7 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
     ],
 )
 def test_what_one_share_takes(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
-    if isinstance(amounts, str):
-        with pytest.raises(JobNotModelled, match=amounts):
-            requested_per_node(asked(**facts), a_machine(), nodes)
-    else:
-        assert requested_per_node(asked(**facts), a_machine(), nodes) == amounts
+    assert agrees(amounts, lambda: requested_per_node(asked(**facts), a_machine(), nodes))
 
 
 def test_memory_of_which_nothing_is_said_is_none_where_slurm_does_not_count_it() -> None:
@@ -192,11 +193,7 @@ def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hol
     facts: dict[str, Any], expected: EqualNodeShares | str
 ) -> None:
     """Four nodes of 8 cores. What fits nowhere is reported for the fewest requested nodes."""
-    if isinstance(expected, str):
-        with pytest.raises(JobNotModelled, match=expected):
-            find_equal_split(asked(**facts), a_machine(), 0)
-    else:
-        assert find_equal_split(asked(**facts), a_machine(), 0) == expected
+    assert agrees(expected, lambda: find_equal_split(asked(**facts), a_machine(), 0))
 
 
 @pytest.mark.parametrize(
@@ -245,91 +242,40 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
 
 
 @pytest.mark.parametrize(
-    ("facts", "nodes", "most", "expected"),
+    ("tasks", "low", "high", "nodes", "most", "expected"),
     [
-        ({"ntasks": 1, "max_nodes": 1}, 1, None, StartPinSettings(0, 0, "")),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPinSettings(0, 0, "")),
-        ({"ntasks": 8, "num_nodes": 4, "max_nodes": 4}, 4, None, StartPinSettings(2, 0, "TasksPerNode=0 NumTasks=8")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4, "ntasks_per_node": 2}, 2, None, StartPinSettings(0, 0, "")),
-        ({"ntasks": 4, "num_nodes": 1, "max_nodes": 4}, 1, None, StartPinSettings(4, 0, "TasksPerNode=0 NumTasks=4")),
-        (
-            {"ntasks": 4, "num_nodes": 4, "max_nodes": None},
-            4,
-            None,
-            StartPinSettings(1, 0, "TasksPerNode=0 NumTasks=4"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": None, "max_nodes": 6},
-            1,
-            None,
-            StartPinSettings(6, 0, "TasksPerNode=0 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": None, "max_nodes": 6},
-            2,
-            4,
-            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
-            2,
-            None,
-            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
-            2,
-            0,
-            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 2, "max_nodes": 6},
-            3,
-            1,
-            StartPinSettings(2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 1, "max_nodes": 6},
-            2,
-            9,
-            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 1, "max_nodes": None},
-            2,
-            4,
-            StartPinSettings(3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 2, "max_nodes": None},
-            3,
-            None,
-            StartPinSettings(2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 2, "max_nodes": 4},
-            2,
-            None,
-            StartPinSettings(3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6"),
-        ),
-        (
-            {"ntasks": 6, "num_nodes": 2, "max_nodes": 4, "ntasks_per_node": 3},
-            2,
-            None,
-            StartPinSettings(0, 2, "NumNodes=2-4 NumTasks=6"),
-        ),
-        ({"ntasks": 6, "num_nodes": 2, "max_nodes": 2}, 2, None, StartPinSettings(3, 0, "TasksPerNode=0 NumTasks=6")),
+        (1, 1, 1, 1, None, (0, 0, "")),
+        (4, 4, 4, 4, None, (0, 0, "")),
+        (8, 4, 4, 4, None, (2, 0, "TasksPerNode=0 NumTasks=8")),
+        (4, 1, 4, 1, None, (4, 0, "TasksPerNode=0 NumTasks=4")),
+        (4, 4, None, 4, None, (1, 0, "TasksPerNode=0 NumTasks=4")),
+        (6, None, 6, 1, None, (6, 0, "TasksPerNode=0 NumTasks=6")),
+        (6, None, 6, 2, 4, (3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        (6, 1, 6, 2, None, (3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        (6, 1, 6, 2, 0, (3, 0, "TasksPerNode=0 NumNodes=1-1 NumTasks=6")),
+        (6, 2, 6, 3, 1, (2, 0, "TasksPerNode=0 NumNodes=2-2 NumTasks=6")),
+        (6, 1, 6, 2, 9, (3, 0, "TasksPerNode=0 NumNodes=1-6 NumTasks=6")),
+        (6, 1, None, 2, 4, (3, 0, "TasksPerNode=0 NumNodes=1-4 NumTasks=6")),
+        (6, 2, None, 3, None, (2, 0, "TasksPerNode=0 NumNodes=2-6 NumTasks=6")),
+        (6, 2, 4, 2, None, (3, 2, "TasksPerNode=0 NumNodes=2-4 NumTasks=6")),
+        (6, 2, 2, 2, None, (3, 0, "TasksPerNode=0 NumTasks=6")),
     ],
 )
 def test_the_changes_of_a_start_and_their_undo(
-    facts: dict[str, Any], nodes: int, most: int | None, expected: StartPinSettings
+    tasks: int, low: int | None, high: int | None, nodes: int, most: int | None, expected: tuple[int, int, str]
 ) -> None:
-    found = make_start_pins(asked(**facts), nodes, most)
-    assert (found.tasks_per_node, found.node_count, found.restore) == (
-        expected.tasks_per_node,
-        expected.node_count,
-        expected.restore,
-    )
+    found = make_start_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most)
+    assert (found.tasks_per_node, found.node_count, found.restore) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "low", "per_node", "expected"), [(4, 1, 2, (0, 0, "")), (6, 2, 3, (0, 2, "NumNodes=2-4 NumTasks=6"))]
+)
+def test_a_request_for_tasks_per_node_needs_no_change_of_them(
+    tasks: int, low: int, per_node: int, expected: tuple[int, int, str]
+) -> None:
+    found = make_start_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=4, ntasks_per_node=per_node), 2, None)
+    assert (found.tasks_per_node, found.node_count, found.restore) == expected
 
 
 @pytest.mark.parametrize(
@@ -393,18 +339,13 @@ def test_tasks_that_do_not_fill_their_cores_share_them_in_ways_that_only_slurm_k
     assert find_task_split({**record, "cpus_per_task": 2}, machine, 0) == EqualNodeShares(5, (2, 200, 0), True)
 
 
-PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
+PRIME, FOUR = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualNodeShares(4, TASK, True)
 
 
 @pytest.mark.parametrize(
     ("facts", "least", "most", "expected"),
     [
-        (
-            {"ntasks": 4, "max_nodes": 4},
-            0,
-            None,
-            JobSplitChoices(EqualNodeShares(1, (4, 400, 0), True), EqualNodeShares(4, TASK, True)),
-        ),
+        ({"ntasks": 4, "max_nodes": 4}, 0, None, JobSplitChoices(EqualNodeShares(1, (4, 400, 0), True), FOUR)),
         (PRIME, 0, None, JobSplitChoices(None, EqualNodeShares(17, TASK, True))),
         (PRIME, 3, 4, JobSplitChoices(None, EqualNodeShares(17, TASK, True))),
         (PRIME, 0, 3, "more nodes than its partition allows"),
@@ -418,11 +359,7 @@ PRIME = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}
 def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_too_large(
     facts: dict[str, Any], least: int, most: int | None, expected: JobSplitChoices | str
 ) -> None:
-    if isinstance(expected, str):
-        with pytest.raises(JobNeverFits, match=expected):
-            find_split_choices(asked(**facts), a_machine(), 0, least, most)
-    else:
-        assert find_split_choices(asked(**facts), a_machine(), 0, least, most) == expected
+    assert agrees(expected, lambda: find_split_choices(asked(**facts), a_machine(), 0, least, most))
 
 
 @pytest.mark.parametrize(

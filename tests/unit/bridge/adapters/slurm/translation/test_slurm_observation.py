@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from cpsched.model import Request
-from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.start_pins import make_start_pins
-from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import Observation, PendingJob, UnmanagedJob
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
@@ -36,88 +34,11 @@ def allowed(seen: Observation, job: PendingJob) -> set[str]:
     return {name for name, ok in zip(seen.cluster.node_names, mask, strict=True) if ok}
 
 
-@pytest.mark.parametrize(
-    ("name", "units", "cores", "memory_mib", "gpus", "tasks_per_node"),
-    [
-        ("six", 1, 6, 6000, 0, 6),
-        ("two-nodes", 2, 1, 1000, 0, 0),
-        ("gpu-task", 1, 2, 2000, 2, 2),
-        ("gpu-node", 2, 1, 1000, 1, 0),
-        ("memory", 1, 1, 8000, 0, 0),
-        ("per-cpu", 1, 6, 3000, 0, 2),
-        ("per-node", 1, 4, 4000, 0, 0),
-        ("range", 1, 1, 1000, 0, 0),
-        ("first", 1, 1, 1000, 0, 0),
-    ],
-)
-def test_requests_become_equal_shares_on_nodes(
-    name: str, units: int, cores: int, memory_mib: int, gpus: int, tasks_per_node: int
-) -> None:
-    """`tasks_per_node` is the setting of a start with which Slurm splits the tasks like that."""
-    scene, translator = Scene(), SlurmTranslator()
-    seen = translator.observe(scene.read())
-    job = pending(scene, name, seen).job
-    amounts = (cores, memory_mib, gpus)
-    assert job.request == Request(units, amounts, distinct=units > 1, node_set=job.request.node_set)
-    assert translator.queue.asked[job.id].told.tasks_per_node == tasks_per_node
-    assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
-
-
-def test_more_tasks_than_a_node_holds_take_the_fewest_nodes_with_equal_shares() -> None:
-    scene = Scene().only("six")
-    scene.job("six").update(ntasks=21, cpus=21, max_nodes=21)
-    request = pending(scene, "six").job.request
-    assert (request.units, request.per_unit[0], request.distinct) == (3, 7, True)
-
-
-@pytest.mark.parametrize(
-    ("high", "allowed", "restore"),
-    [(6, None, "1-6"), (6, 4, "1-4"), (3, 4, "1-3"), (3, 1, "1-1"), (None, 4, "1-4"), (None, None, "1-6")],
-)
-def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partition_allows(
-    high: int | None, allowed: int | None, restore: str
-) -> None:
-    """A number that is more than that would keep the job from starting, though Slurm itself shows it."""
-    record = {"ntasks": 6, "cpus": 6, "num_nodes": 1, "max_nodes": high, "ntasks_per_node": None}
-    record |= {"cpus_per_task": 1, "min_cpus_per_node": 1}
-    assert make_start_pins(record, 3, allowed).restore == f"TasksPerNode=0 NumNodes={restore} NumTasks=6"
-
-
 def test_a_pin_says_how_to_give_the_record_back() -> None:
     scene, translator = Scene(), SlurmTranslator()
     translator.observe(scene.read())
     assert translator.queue.asked[scene.job("six")["id"]].told.restore == "TasksPerNode=0 NumTasks=6"
     assert translator.queue.asked[scene.job("first")["id"]].told.restore == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("uneven", "evenly"),
-        ("all-memory", "all memory"),
-        ("exclusive-user", "shares nodes by user"),
-        ("either", "features"),
-        ("chosen", "owner chose its nodes"),
-        ("mincpus", "more CPUs than its tasks use"),
-        ("too-many", "no 5 node(s)"),
-        ("huge", "no 1 node(s)"),
-        ("several", "several partitions"),
-        ("contiguous", "contiguous"),
-        ("socket", "sockets"),
-        ("spread", "spread"),
-        ("switches", "switches"),
-        ("cpg", "CPUs counted per GPU"),
-        ("deadline", "deadline"),
-    ],
-)
-def test_what_only_slurm_can_place_is_left_to_it_with_the_reason(name: str, reason: str) -> None:
-    scene = Scene()
-    seen = observe(scene)
-    job = left(scene, name, seen)
-    assert reason in words(job.reason)
-    assert job.held_for_us
-    assert job.user == "alice"
-    assert job.job_id not in {p.job.id for p in seen.pending}
 
 
 @pytest.mark.parametrize(
@@ -130,53 +51,12 @@ def test_any_field_that_is_not_modelled_leaves_the_job(field: str, value: object
     assert left(scene, "first").held_for_us
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("after", "dependency"),
-        ("begin", "begin time"),
-    ],
-)
-def test_jobs_that_may_not_start_yet_say_why(name: str, why: str) -> None:
-    reason = words(pending(Scene(), name).job.ineligible)
-    assert reason is not None
-    assert reason.startswith(why)
-
-
-def test_features_excluded_nodes_and_partitions_name_the_nodes_a_job_may_use() -> None:
-    scene = Scene()
-    scene.rows["reservations"] = []
-    seen = observe(scene)
-    assert allowed(seen, pending(scene, "features", seen)) == {"n1", "n2"}
-    assert allowed(seen, pending(scene, "avoiding", seen)) == {"n2", "n3", "n4"}
-    assert allowed(seen, pending(scene, "too-long", seen)) == {"n3", "n4"}
-    assert allowed(seen, pending(scene, "first", seen)) == {"n1", "n2", "n3", "n4"}
-
-
 def test_a_job_avoids_nodes_whose_reservation_begins_before_it_would_end() -> None:
     """`maint` takes n3 in two hours; `first` runs five minutes at most, `memory` without a limit."""
     scene = Scene()
     seen = observe(scene)
     assert "n3" in allowed(seen, pending(scene, "first", seen))
     assert "n3" not in allowed(seen, pending(scene, "memory", seen))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"state": "DOWN"}, "DOWN"),
-        ({"state": "INACTIVE"}, "INACTIVE"),
-        ({"max_time": 1}, "time limit"),
-        ({"allowed_qos": ["physics"]}, "QOSNotAllowed: partition main takes QOS physics, not normal"),
-    ],
-)
-def test_limits_of_the_partition_keep_a_job_waiting(change: dict[str, object], why: str) -> None:
-    scene = Scene()
-    scene.partition("main").update(change)
-    scene.job("first")["qos"] = "normal"
-    reason = words(pending(scene, "first").job.ineligible)
-    assert reason is not None
-    assert why in reason
 
 
 @pytest.mark.parametrize(("change", "why"), [({"max_nodes": 0}, "more nodes"), ({"min_nodes": 2}, "fewer nodes")])
@@ -213,66 +93,12 @@ def test_the_reservations_that_a_job_would_run_into_are_named_and_no_others() ->
     assert "elsewhere" not in reason
 
 
-def test_a_draining_partition_still_runs_what_is_queued() -> None:
-    scene = Scene()
-    scene.partition("main")["state"] = "DRAIN"
-    assert pending(scene, "first").job.ineligible is None
-
-
 def test_whole_nodes_are_asked_for_by_the_job_or_by_its_partition() -> None:
     scene = Scene()
     assert pending(scene, "exclusive").job.request.exclusive
     assert not pending(scene, "first").job.request.exclusive
     scene.partition("main")["oversubscribe"] = "EXCLUSIVE"
     assert pending(scene, "first").job.request.exclusive
-
-
-def test_the_walltime_is_the_limit_else_the_partitions_default_else_its_maximum() -> None:
-    scene = Scene()
-    scene.job("first")["time_limit"] = None
-    scene.partition("main").update(default_time=7, max_time=9)
-    assert pending(scene, "first").job.walltime_s == 7 * 60
-    scene.partition("main").update(default_time=None)
-    assert pending(scene, "first").job.walltime_s == 9 * 60
-
-
-@pytest.mark.parametrize(
-    ("change", "hold"),
-    [
-        ({}, Hold.PLUGIN),
-        ({"comment": "note bridge:user-held"}, Hold.USER),
-        ({"comment": "bridge:admin-held"}, Hold.USER),
-        ({"admin_comment": None}, Hold.USER),
-        ({"admin_comment": None, "comment": "bridge:wait"}, Hold.USER),
-        ({"state_reason": "JobHeldAdmin", "comment": "bridge:wait", "requeue_count": 2}, Hold.PLUGIN),
-        ({"requeue_count": 2}, Hold.USER),
-        ({"state_reason": "BadConstraints"}, Hold.CLUSTER),
-        ({"admin_comment": None, "state_reason": "JobHeldAdmin"}, Hold.ADMIN),
-        ({"admin_comment": None, "state_reason": "Dependency"}, Hold.ADMIN),
-        ({"priority": 100}, Hold.NONE),
-    ],
-)
-def test_who_holds_a_job(change: dict[str, object], hold: Hold) -> None:
-    scene = Scene()
-    scene.job("first").update(change)
-    assert pending(scene, "first").hold is hold
-
-
-def test_a_node_list_of_ours_is_a_pin_and_not_the_owners_choice() -> None:
-    scene = Scene()
-    number = scene.job("first")["id"]
-    scene.job("first")["required_nodes"] = "n2"
-    assert "owner" in words(left(scene, "first").reason)
-    assert pending(scene, "first", observe(scene, pinned=[number])).pinned
-    scene.job("first")["comment"] = "my words bridge:pinned()"
-    assert pending(scene, "first").pinned
-
-
-def test_waiting_tasks_of_an_array_are_jobs_of_their_own() -> None:
-    scene = Scene()
-    array = scene.job("array")["id"]
-    labels = [p.label for p in observe(scene).pending if slurm_job_ids.split_task_id(p.job.id)[0] == array]
-    assert labels == [f"{array}_{task}" for task in (1, 2, 3)]
 
 
 def test_a_task_keeps_its_number_when_its_record_is_split_off_and_when_it_runs() -> None:
@@ -287,16 +113,6 @@ def test_a_task_keeps_its_number_when_its_record_is_split_off_and_when_it_runs()
     assert after == before
     apart.update(state="RUNNING", allocated_nodes="n2", start_time=scene.now_s)
     assert before[f"{array['id']}_0"] in {r.job.id for r in observe(scene).running}
-
-
-def test_a_throttled_array_waits_while_as_many_tasks_run_as_may() -> None:
-    scene = Scene()
-    array = scene.job("throttled")
-    running = {**array, "id": 900, "array_task_id": 4, "array_tasks_waiting": None, "state": "RUNNING"}
-    array["array_tasks_waiting"] = "0-3,5-9"
-    scene.rows["jobs"].append({**running, "allocated_nodes": "n2", "start_time": scene.now_s})
-    tasks = [p.job for p in observe(scene).pending if slurm_job_ids.split_task_id(p.job.id)[0] == array["id"]]
-    assert [job.ineligible is None for job in tasks] == [True, True] + [False] * 7
 
 
 def test_free_is_what_usable_nodes_have_left() -> None:
@@ -448,14 +264,6 @@ def test_a_reason_is_told_with_whom_it_lies() -> None:
     assert found.obstacle.scope in found.groups
 
 
-def test_words_in_a_comment_prove_nothing_without_the_plugin() -> None:
-    scene = Scene()
-    scene.job("first").update(state_reason="JobHeldAdmin", comment="bridge:wait")
-    assert pending(scene, "first").hold is Hold.PLUGIN
-    scene.guarded = False
-    assert pending(scene, "first").hold is Hold.ADMIN
-
-
 @pytest.mark.parametrize("index", [2**31, 2**63, 2**80, -1])
 def test_a_task_that_no_array_can_have_has_the_number_of_its_record(index: int) -> None:
     scene = Scene()
@@ -484,40 +292,13 @@ def test_jobs_of_a_partition_that_is_not_modelled_are_left_to_slurm(change: dict
     assert words(left(scene, "first").reason) == f"partition main: {why}"
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"partition": "nowhere"}, "unknown partition nowhere"),
-        ({"partition": "main,long"}, "several partitions"),
-        ({"partition": None}, "unknown partition None"),
-        ({"required_nodes": "n1"}, "its owner chose its nodes"),
-        ({"array_id": 7, "array_tasks_waiting": "1-x"}, "its waiting tasks cannot be read"),
-        ({"time_limit": "soon"}, "cannot be read: "),
-    ],
-)
-def test_a_record_that_cannot_be_decided_on_is_left_with_the_reason(change: dict[str, Any], why: str) -> None:
+def test_a_record_that_cannot_be_decided_on_concerns_no_other() -> None:
     scene = Scene().only("first", "six")
-    number = scene.job("first")["id"]
-    scene.job("first").update(change)
+    scene.job("first").update(time_limit="soon")
     seen = observe(scene)
-    found = {job.job_id: job for job in seen.left}[number]
-    assert words(found.reason).startswith(why)
-    assert (found.label, found.user, found.held_for_us) == (str(number), "alice", True)
-    assert [p.label for p in seen.pending] == [str(scene.job("six")["id"])], "the other one is not concerned"
-
-
-@pytest.mark.parametrize(("active", "free"), [(0, 2), (1, 1), (2, 0), (3, 0)])
-def test_so_many_tasks_of_an_array_may_start_as_its_limit_leaves(active: int, free: int) -> None:
-    scene = Scene().only("throttled")
-    array = scene.job("throttled")
-    array.update(array_tasks_waiting="0-9", array_tasks_parallel=2)
-    for task in range(active):
-        running = {**array, "id": 900 + task, "array_task_id": 20 + task, "array_tasks_waiting": None}
-        running |= {"state": "RUNNING", "allocated_nodes": "n2", "start_time": scene.now_s}
-        scene.rows["jobs"].append(running)
-    tasks = [p.job for p in observe(scene).pending]
-    assert [words(job.ineligible) for job in tasks] == [None] * free + [words(array_tasks.FULL)] * (10 - free)
-    assert len({job.id for job in tasks}) == 10
+    (found,) = seen.left
+    assert (found.job_id, found.user, found.held_for_us) == (scene.job("first")["id"], "alice", True)
+    assert [p.label for p in seen.pending] == [str(scene.job("six")["id"])]
 
 
 @pytest.mark.parametrize(("ahead_s", "why"), [(1, "begin time"), (0, None), (-1, None)])

@@ -17,7 +17,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
-from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.errors import BackendTimeout
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
 REPOSITORY = Path(__file__).parents[7]
@@ -115,39 +115,6 @@ def test_a_hanging_child_is_killed_at_the_deadline_and_replaced(client: PyslurmC
     assert client.starts == 2
 
 
-def test_a_call_may_be_made_now_and_its_answer_taken_later(client: PyslurmClient, fake: Fake) -> None:
-    """Also after its deadline, if it came before."""
-    fake.set(jobs={"7": {}})
-    client.send_call("snapshot", 2.0)
-    assert client.wait_for_answer(2.0)
-    time.sleep(2.0)
-    assert len(client.receive_answer()["jobs"]["rows"]) == 1
-
-
-def test_a_call_made_before_is_not_waited_for_longer_than_asked_and_killed_at_its_deadline(
-    client: PyslurmClient, fake: Fake
-) -> None:
-    client.call("hello", ENOUGH_S)
-    fake.set(jobs={}, hang="jobs")
-    client.send_call("snapshot", 1.5)
-    hung = client.pid
-    assert hung
-    assert not client.wait_for_answer(0.2)
-    assert not gone(hung)
-    assert client.wait_for_answer(ENOUGH_S)
-    with pytest.raises(BackendTimeout, match="no answer"):
-        client.receive_answer()
-    assert gone(hung)
-
-
-def test_a_child_that_dies_of_a_call_made_before_is_told(client: PyslurmClient, fake: Fake) -> None:
-    fake.set(jobs={}, crash="jobs")
-    client.send_call("snapshot", ENOUGH_S)
-    assert client.wait_for_answer(ENOUGH_S)
-    with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
-        client.receive_answer()
-
-
 def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_when_it_has_come(fake: Fake) -> None:
     """The controller is asked by another process meanwhile."""
     controller, accounting = (PyslurmClient("fake_pyslurm", fake.environment()) for _ in range(2))
@@ -173,39 +140,6 @@ def test_a_crash_in_mid_call_may_have_had_an_effect(client: PyslurmClient, fake:
     fake.set(jobs={}, crash="jobs")
     with pytest.raises(BackendTimeout, match=f"exit status {-signal.SIGSEGV}"):
         client.call("snapshot", ENOUGH_S)
-
-
-def test_a_child_killed_between_calls_is_replaced_without_a_failure(client: PyslurmClient) -> None:
-    first = client.call("hello", ENOUGH_S)["pid"]
-    os.kill(first, signal.SIGKILL)
-    time.sleep(0.2)
-    assert client.call("hello", ENOUGH_S)["pid"] != first
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        ("Unable to contact slurm controller (connect failure)", BackendUnavailable),
-        ("Socket timed out on send/recv operation", BackendTimeout),
-        ("Access/permission denied", CommandRefused),
-    ],
-)
-def test_errors_of_the_controller_are_told_apart(
-    client: PyslurmClient, fake: Fake, words: str, error: type[Exception]
-) -> None:
-    fake.set(jobs={}, **{"raise": {"jobs": words}})
-    with pytest.raises(error, match=words.split("(")[0].strip()):
-        client.call("snapshot", ENOUGH_S)
-    fake.set(jobs={})
-    client.call("snapshot", ENOUGH_S)
-    assert client.starts == 1
-
-
-def test_without_pyslurm_the_call_is_refused_with_the_reason(fake: Fake) -> None:
-    client = PyslurmClient("no_such_pyslurm", fake.environment())
-    with pytest.raises(CommandRefused, match="no_such_pyslurm"):
-        client.call("hello", ENOUGH_S)
-    client.close()
 
 
 def test_the_child_dies_with_its_parent_in_mid_call(fake: Fake, tmp_path: Path) -> None:
