@@ -125,18 +125,6 @@ def test_a_node_drained_between_decision_and_start(slurm: Slurm) -> None:
         assert bridge.ledger()[job].nodes == ("n1",)
 
 
-def test_a_job_cancelled_between_decision_and_start(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
-    with LiveBridge(slurm, "cancel", **QUICK) as bridge:
-        job = slurm.sbatch("-n2", "-t1", script="sleep 30")
-        on_release(slurm, job, f"scancel {job}")
-        slurm.wait_for_state(job, "CANCELLED", 20)
-        bridge.wait_for_rounds(2)
-        wait_until(lambda: bridge.ledger()[job].state in ("gone", "ended"), 15, "the ledger has closed the job")
-        other = slurm.sbatch("-n2", "-t1", script="sleep 1")
-        slurm.wait_for_state(other, "COMPLETED", 30)
-
-
 TIMES = re.compile(
     r" (LastSchedEval|StartTime|EndTime|AccrueTime|EligibleTime|RunTime|Scheduler|SuspendTime|Deadline)=\S+"
 )

@@ -41,6 +41,15 @@ def test_a_pin_says_how_to_give_the_record_back() -> None:
     assert translator.queue.asked[scene.job("first")["id"]].told.restore == ""
 
 
+def test_a_pin_of_several_nodes_gives_their_number_back_within_what_the_partition_allows() -> None:
+    scene, translator = Scene().only("six"), SlurmTranslator()
+    scene.partition("main")["max_nodes"] = 4
+    scene.job("six").update(ntasks=21, cpus=21, max_nodes=21)
+    translator.observe(scene.read())
+    told = translator.queue.asked[scene.job("six")["id"]].told
+    assert (told.tasks_per_node, told.restore) == (7, "TasksPerNode=0 NumNodes=1-4 NumTasks=21")
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("licenses", ["matlab:1"]), ("heterogeneous_id", 12), ("reservation", "maint"), ("unreadable", ["gpus"])],

@@ -227,6 +227,15 @@ def test_when_nothing_changes_little_is_asked() -> None:
     assert programs.counted("job") == 1
 
 
+def after_a_reading(jobs: list[Job]) -> tuple[Programs, SlurmCliReader]:
+    """Programs that show these jobs, and a reader that has read them; questions are counted from now on."""
+    programs = Programs(jobs)
+    looking = SlurmCliReader(clock=Clock(), programs=programs)
+    looking.read()
+    programs.asked.clear()
+    return programs, looking
+
+
 MANY = [Job(number) for number in range(1000, 1000 + 3 * cli_reader.SHARE_APART)]
 
 
@@ -237,10 +246,7 @@ def details_asked(programs: Programs) -> tuple[int, int]:
 
 
 def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
-    programs = Programs([*MANY, Job(5), Job(6)])
-    looking = SlurmCliReader(clock=Clock(), programs=programs)
-    looking.read()
-    programs.asked.clear()
+    programs, looking = after_a_reading([*MANY, Job(5), Job(6)])
     changed = Job(5, columns={"TimeLimit": "2:00:00"}, lines={"tasks": "3", "limit": "02:00:00"})
     programs.jobs = [*MANY, changed, Job(6, lines={"tasks": "4"}), Job(7, lines={"tasks": "2"})]
     found = {job["id"]: job for job in looking.read().jobs}
@@ -256,30 +262,21 @@ def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
 
 
 def test_what_slurm_changes_by_itself_asks_for_nothing() -> None:
-    programs = Programs([*MANY, Job(5)])
-    looking = SlurmCliReader(clock=Clock(), programs=programs)
-    looking.read()
-    programs.asked.clear()
+    programs, looking = after_a_reading([*MANY, Job(5)])
     programs.jobs = [replace(job, columns={"PriorityLong": "77", "Reason": "Priority"}) for job in programs.jobs]
     assert {job["priority"] for job in looking.read().jobs} == {77}
     assert details_asked(programs) == (0, 0)
 
 
 def test_many_jobs_that_changed_are_asked_for_together() -> None:
-    programs = Programs([*MANY, Job(5)])
-    looking = SlurmCliReader(clock=Clock(), programs=programs)
-    looking.read()
-    programs.asked.clear()
+    programs, looking = after_a_reading([*MANY, Job(5)])
     programs.jobs = [*MANY, *(Job(number, lines={"tasks": "2"}) for number in range(1, 6))]
     assert [job["ntasks"] for job in looking.read().jobs if job["id"] < 6] == [2] * 5
     assert details_asked(programs) == (1, 0)
 
 
 def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
-    programs = Programs([*MANY])
-    looking = SlurmCliReader(clock=Clock(), programs=programs)
-    looking.read()
-    programs.asked.clear()
+    programs, looking = after_a_reading([*MANY])
     programs.jobs = [*MANY, Job(5, columns={"State": "COMPLETED"})]
     programs.silent = {5}
     (gone,) = [job for job in looking.read().jobs if job["id"] == 5]
