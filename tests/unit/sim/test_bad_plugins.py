@@ -23,7 +23,7 @@ DISPATCHERS = {
     "WildDispatcher": "second 0: job 1: is placed on a node that does not exist",
     "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): it started none although no job was running",
     "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",
-    "NanOrder": "must not return nan",
+    "NanOrder": "must not return NaN",
     "MutatingDispatcher": "ValueError: assignment destination is read-only",
     "LearningDispatcher": "LookupError: nothing to learn",
     "UnmakeableDispatcher": "cannot be built: OSError: no such table",
