@@ -1,6 +1,6 @@
-"""Adapters for cluster schedulers, and the interface of an adapter.
+"""Adapters for cluster schedulers, and the interface that an adapter implements.
 
-The project contains three adapters: `slurm`, `pbs`, and `mock`, a simulated cluster. `shared` is not an adapter.
+The project contains three adapters: `slurm`, `pbs` and `mock`, a simulated cluster. `shared` is not an adapter.
 A site can add a module with the same interface, for example
 
     # mysite/lsf.py
@@ -15,11 +15,11 @@ A site can add a module with the same interface, for example
     def can(options: Options) -> Capabilities:
         return Capabilities(priorities=True, decision_limit_s=0.5)
 
-`cpsched_bridge/ports.py` specifies a `Backend`. `cpsched_bridge/adapters/mock/mock_backend.py` is a complete example.
-A backend raises three errors of `cpsched_bridge.errors`:
+`cpsched_bridge/ports.py` specifies `Backend`. `cpsched_bridge/adapters/mock/mock_backend.py` is a complete example.
+A backend raises three errors from `cpsched_bridge.errors`:
 
-- `BackendUnavailable`: the cluster was not reached, and no command took effect.
-- `BackendTimeout`: no answer in time. The next reading shows which commands took effect.
+- `BackendUnavailable`: the cluster could not be reached, and no command took effect.
+- `BackendTimeout`: the cluster did not answer in time. The next reading shows which commands took effect.
 - `CommandRefused`: the cluster refused the whole call.
 
 The settings file names the adapter and holds its options: `adapter: mysite.lsf`, or `adapter: lsf` if a package
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 
 
 class Adapter(Protocol):
-    """Connect to one kind of cluster: a module or a class.
+    """A module or class that connects the bridge to one kind of cluster.
 
     `can` is optional and defaults to `Capabilities()`.
     """
 
     @property
     def Options(self) -> type[Section]:  # noqa: N802 - the name of a class
-        """The adapter's settings; each field has a default and a description."""
+        """The adapter's settings class; each field has a default and a description."""
         ...
 
     def connect(self, options: Any) -> Backend:
         """Return the backend for these `Options`.
 
-        The backend may connect to the cluster at its first call. Raise `SettingsError` for options that contradict
-        each other.
+        The backend may defer connecting to the cluster until its first call. Raise `SettingsError` if options
+        contradict each other.
         """
         ...
 
     def can(self, options: Any) -> Capabilities:
-        """Return the capabilities under these `Options`, without contacting the cluster."""
+        """Return the adapter's capabilities under these `Options`, without contacting the cluster."""
         ...

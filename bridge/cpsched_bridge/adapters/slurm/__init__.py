@@ -1,7 +1,7 @@
-"""Connect the bridge to Slurm, by pyslurm or by Slurm's commands.
+"""Slurm adapter, which uses pyslurm or Slurm's commands.
 
-The bridge uses `Options`, `connect` and `can` of an adapter. They are imported on first use, because pyslurm's child
-process imports this package, too, and should start quickly.
+It provides the `Options`, `connect` and `can` of an adapter. They are imported on first use, because pyslurm's child
+process also imports this package and should start quickly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read slurmctld's load from `sdiag`, beside the cycle."""
+"""Monitor slurmctld's load with `sdiag`, alongside the cycle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyQuery
 
 COMMAND = ("sdiag",)
 ANSWER = "sdiag"
-"""The name of its output."""
+"""Name of the command's output."""
 LOOK_EVERY_S = 15.0
 """Interval between queries while slurmctld is not busy; otherwise each cycle queries it."""
 
@@ -27,18 +27,18 @@ _QUEUED = re.compile(r"^\t[A-Z][A-Z0-9_]*\s*\(\s*\d+\) count:.* queued:(\d{1,9})
 
 @dataclass(frozen=True, slots=True)
 class ControllerLoad:
-    """The current load of slurmctld."""
+    """The current load on slurmctld."""
 
     requests: int
-    """Calls in progress (`Server thread count`) or queued (`queued`, in releases that show it)."""
+    """Calls that are in progress (`Server thread count`) or queued (`queued`, in releases that report it)."""
     messages: int
-    """Queued messages to nodes (`Agent queue size`)."""
+    """Messages queued for nodes (`Agent queue size`)."""
 
 
 def parse_load(text: str) -> ControllerLoad | None:
-    """Return the load that `sdiag` prints; None for any other text.
+    """Return the load in the output of `sdiag`, or None if the text is not such output.
 
-    User names come after the parsed part.
+    User names appear only after the parsed part.
     """
     head, _, rest = text.partition(_HEAD_ENDS)
     threads, messages = _THREADS.search(head), _MESSAGES.search(head)
@@ -51,19 +51,22 @@ def parse_load(text: str) -> ControllerLoad | None:
 
 @dataclass(slots=True)
 class ControllerLoadMonitor:
-    """Report, by limits on its load, why slurmctld should get fewer calls."""
+    """A monitor that reports when slurmctld is too busy for the usual number of calls."""
 
     asking: SitePolicyQuery
     clock: Callable[[], float]
     busy: str = ""
-    """The reason by the last output; empty if slurmctld is not busy. A missing output changes nothing."""
+    """Why slurmctld counts as busy according to the last output; empty if not busy.
+
+    A missing output changes nothing.
+    """
     _asked: bool = False
     _due_s: float = field(default=float("-inf"))
 
     def poll(self) -> str:
-        """Take an available answer, and query again when due, without waiting.
+        """Collect an available answer, start the next query if it is due, and return `busy`.
 
-        Return `busy`.
+        This method never waits.
         """
         if self._asked and (found := self.asking.collect_output()) is not None:
             self._asked = False

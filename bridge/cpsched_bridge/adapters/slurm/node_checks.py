@@ -1,4 +1,4 @@
-"""Check for nodes that may leave, and for jobs that name missing nodes."""
+"""Check for nodes that may disappear, and for jobs that name missing nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cpsched_bridge.ports import Check
 MOST_NAMED = 5
 """Maximum number of nodes or jobs that a check names."""
 PASSING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
-"""Flags of temporary nodes: cloud nodes, and nodes created by `scontrol create` or registered by their slurmd."""
+"""State flags of temporary nodes: cloud nodes, nodes created by `scontrol create`, and nodes registered by slurmd."""
 
 
 def run_node_checks(records: SlurmRecords) -> list[Check]:
-    """Return the checks of one reading; control mode requires none of them."""
+    """Return the node checks for one reading; control mode requires none of them."""
     found = [
         check_passing_nodes(records.nodes),
         check_sleeping_nodes(records.nodes),
@@ -30,7 +30,7 @@ def run_node_checks(records: SlurmRecords) -> list[Check]:
 
 
 def check_passing_nodes(nodes: Iterable[Record]) -> Check:
-    """Report dynamic nodes: if one leaves, restarting slurmctld ends its pinned jobs."""
+    """Report dynamic nodes. If one disappears, a restart of slurmctld ends the jobs pinned to it."""
     names = _flagged(nodes, PASSING)
     return Check(
         "dynamic nodes",
@@ -43,7 +43,7 @@ def check_passing_nodes(nodes: Iterable[Record]) -> Check:
 
 
 def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
-    """Report nodes that Slurm switched off: it wakes them only for its own starts."""
+    """Report nodes that Slurm powered down. Slurm wakes them only for jobs that it places itself."""
     names = _flagged(nodes, slurm_states.POWER_FLAGS)
     return Check(
         "power saving",
@@ -56,7 +56,7 @@ def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
 
 
 def check_node_weights(nodes: Iterable[Record]) -> Check:
-    """Report differing node weights: the bridge names the nodes and ignores weights."""
+    """Report differing node weights. The bridge chooses nodes itself and ignores weights."""
     weights = sorted({node.get("weight") or 1 for node in nodes})
     several = len(weights) > 1
     return Check(
@@ -70,7 +70,7 @@ def check_node_weights(nodes: Iterable[Record]) -> Check:
 
 
 def check_reservations(records: SlurmRecords) -> Check:
-    """Report the reservations because of which the bridge leaves jobs to Slurm."""
+    """Report the reservations that make the bridge leave jobs to Slurm."""
     found = [r for r in records.reservations if r.get("nodes")]
     odd = [r["name"] for r in found if r.get("flags", ()) is None]
     magnetic = [r["name"] for r in found if "MAGNETIC" in (r.get("flags") or ())]
@@ -86,9 +86,9 @@ def check_reservations(records: SlurmRecords) -> Check:
 
 
 def check_node_lists(records: SlurmRecords) -> Check:
-    """Report node lists with unknown nodes.
+    """Report jobs whose node lists name unknown nodes.
 
-    Slurm rejects every change of such a job, even a release.
+    Slurm rejects every change to such a job, even a release.
     """
     known = {node["name"] for node in records.nodes}
     found = [words for record in records.jobs if (words := _strange(record, known))]
@@ -103,7 +103,7 @@ def check_node_lists(records: SlurmRecords) -> Check:
 
 
 def _strange(record: Record, known: set[str]) -> str:
-    """Describe the missing nodes that a pending job names; empty if there are none."""
+    """Return a description of the missing nodes that a pending job names; empty if there are none."""
     if record["state"] != slurm_states.PENDING:
         return ""
     lists = ((verb, task_ranges.expand_if_valid(record[field])) for field, verb in LISTS.items())
@@ -120,5 +120,5 @@ def _flagged(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
 
 
 def _some(names: list[str], between: str = ", ") -> str:
-    """Join the first of `names`, and the number of the others."""
+    """Return the first of `names` joined by `between`, followed by the number of names left out."""
     return abbreviate(names, MOST_NAMED, between)

@@ -1,11 +1,11 @@
-"""Read `SiteFactor` by `sprio`, and write it by `scontrol`.
+"""Read `SiteFactor` with `sprio` and write it with `scontrol`.
 
-`SiteFactor` is a term of Slurm's priority that operators may set on any pending job. Slurm 22.05, 24.11 and 26.05:
+`SiteFactor` is a term of Slurm's priority that operators may set on any pending job. In Slurm 22.05, 24.11 and 26.05:
 
 - `sprio` shows it for jobs that are not held. `squeue` and `scontrol show job` never show it.
-- It takes effect at once, survives a restart of slurmctld, a hold and a requeue, and is 0 by default.
-- If `Priority` as a whole was set, Slurm accepts it without effect, and `sprio` shows 0.
-- Pending array tasks in one record share one number. A task that is split off keeps it.
+- It takes effect immediately, survives a restart of slurmctld, a hold and a requeue, and defaults to 0.
+- If `Priority` as a whole has been set, Slurm accepts a site factor without effect, and `sprio` shows 0.
+- The pending tasks of an array that share a record share one value. A task that is split off keeps it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 100
-"""Maximum number of changes per reading of the present points."""
+"""Maximum number of changes between two readings of the current site factors."""
 ROUNDING = len(COLUMNS) + 1
-"""Maximum difference between the priority and its factors in `sprio`: each factor is rounded."""
+"""Maximum difference between the priority in `sprio` and the sum of its factors, because each factor is rounded."""
 _GONE = re.compile(r"invalid job id|already running|not pending|already complet|finish", re.IGNORECASE)
 
 Row = Mapping[str, float]
@@ -35,7 +35,7 @@ Row = Mapping[str, float]
 
 @dataclass(slots=True)
 class SiteFactorBoosts:
-    """Read and write the site factor within `deadline_s` seconds a call."""
+    """Reader and writer of site factors; each call may take `deadline_s` seconds."""
 
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = read_output
@@ -43,16 +43,17 @@ class SiteFactorBoosts:
     _records: dict[int, Record] = field(default_factory=dict)
 
     def ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
-        """Return how Slurm ranks the pending jobs of a reading.
+        """Return Slurm's ranks of the pending jobs in a reading.
 
-        `tiers` are those of the partitions, 1 if unknown. Raise `BackendUnavailable` if sprio does not answer.
+        `tiers` are the priority tiers of partitions; a missing partition has tier 1. Raise `BackendUnavailable` if
+        sprio does not answer.
         """
         rows = self._rows()
         self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
         return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Set the points of jobs of the last `ranks`; read each present value first."""
+        """Set the site factors of jobs from the last `ranks`, after reading each current value; return the outcomes."""
         outcomes: list[Outcome] = []
         with self.dialogue(self.deadline_s) as dialogue:
             for at in range(0, len(advice), MAX_BATCH):
@@ -92,7 +93,7 @@ class SiteFactorBoosts:
 
 
 def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
-    """Return the rank of a pending record with its row of `sprio`, if any."""
+    """Return the rank of a pending record, given its row of `sprio`, if any."""
     numbers, array = tuple(array_tasks.list_job_numbers(record)), int(record["array_id"] or 0)
     label = (
         str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])

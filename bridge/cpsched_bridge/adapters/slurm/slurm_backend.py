@@ -1,4 +1,4 @@
-"""Implement the backend of a real Slurm cluster by a transport and a translator."""
+"""Implement the backend for a real Slurm cluster with a transport and a translator."""
 
 from __future__ import annotations
 
@@ -59,29 +59,29 @@ from cpsched_bridge.ports import (
 )
 
 CLEAR = "ReqNodeList="
-"""scontrol's word for no node list; an empty list sent by pyslurm would change nothing."""
+"""scontrol's setting for no node list; an empty list sent by pyslurm would change nothing."""
 Command = Callable[[Sequence[Record]], Sequence[CommandReply]]
 
 BATCH = 100
-"""Maximum number of orders in one call to the transport, so that its deadline covers limited work."""
+"""Maximum number of orders in one transport call, so that its deadline covers a bounded amount of work."""
 HISTORY_S = 7 * 86_400
-"""How far back ended jobs are read at start: a week also covers users who submit on certain days only."""
+"""How far back ended jobs are read at startup; a week also covers users who submit only on certain days."""
 MOST_CULPRITS = 5
-"""Orders of one part that may each fail the whole part, before the failure is taken as general."""
+"""Maximum number of orders in a batch treated as individually faulty; beyond it, the failure counts as general."""
 
 
 class SlurmBackend(Backend, SupportsBoost):
-    """Schedule the jobs of one Slurm controller.
+    """A backend that schedules the jobs of one Slurm controller.
 
-    A start pins a job to a list of nodes. If Slurm would split equal shares otherwise, the start also sets a number of
-    tasks per node, which fixes the number of nodes, too. For a job that is placed task by task, the start sets the
-    number of nodes, and Slurm splits it as `resolve_layouts` predicts. Clearing the pin restores what it changed in the
-    record.
+    A start pins a job to a list of nodes. If Slurm would otherwise distribute equal shares differently, the start also
+    sets a number of tasks per node, which fixes the number of nodes as well. For a job that is placed task by task, the
+    start sets the number of nodes, and Slurm distributes the tasks as `resolve_layouts` predicts. Clearing the pin
+    restores the record fields that the pin changed.
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
     history_missing = False
-    """Whether the last `history` is incomplete because the accounting database did not answer."""
+    """Whether the last `history` was incomplete because the accounting database did not answer."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class SlurmBackend(Backend, SupportsBoost):
         self._restores: dict[int, str] = {}
         """The bridge's pins: by job number, the scontrol settings that restore what the pin changed."""
         self._under_way: dict[int, SentJobStart] = {}
-        """The bridge's starts that were neither seen running nor held again."""
+        """Starts sent by the bridge whose jobs have been seen neither running nor held since."""
 
     @property
     @override
@@ -152,7 +152,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def history(self) -> Sequence[EndedJob]:
-        """Return jobs of the accounting database, or, if it fails, those in memory."""
+        """Return the ended jobs in the accounting database, or those that slurmctld remembers if the query fails."""
         translator = self._ready()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
@@ -160,7 +160,7 @@ class SlurmBackend(Backend, SupportsBoost):
         try:
             past = self._transport.read_accounting(int(seen.now_s - HISTORY_S))
         except BackendError as error:
-            # incomplete history is better than no start
+            # Starting with incomplete history is better than not starting.
             if not self.history_missing:
                 structlog.get_logger("slurm").warning("no_history", detail=str(error))
             self.history_missing = True
@@ -212,7 +212,7 @@ class SlurmBackend(Backend, SupportsBoost):
         return self._send("start", sent)
 
     def _nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
-        """Return its own and its raised nice value by job, for jobs below unmanaged ones."""
+        """Return the original and the raised nice value by job number, for jobs ranked below unmanaged ones."""
         picture = self._policy.picture if self._policy is not None else None
         if not self._most_boost or self._seen is None or picture is None or picture.rules.kind == "basic":
             return {}
@@ -235,7 +235,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Release; without an observation, every node list of these jobs counts as a pin."""
+        """Release jobs; before the first observation, treat every node list of these jobs as a pin."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._without_pins("release", job_ids)
@@ -246,7 +246,7 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
-        """Return the ranks of the last observation's jobs, with fresh `sprio` values."""
+        """Return the ranks of the jobs in the last observation, with fresh `sprio` values."""
         seen = self._seen or self._transport.read()
         picture = self._policy.picture if self._policy is not None else None
         partitions = {} if picture is None else picture.partitions
@@ -254,12 +254,12 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        """Set `SiteFactor` by scontrol."""
+        """Set `SiteFactor` with scontrol."""
         return self._advising.advise(advice)
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim into a reservation in the far future: operators may create it."""
+        """Write the claim into a reservation in the far future, which an operator may create."""
         seen = (
             None
             if instead_of is None or self._seen is None
@@ -274,7 +274,7 @@ class SlurmBackend(Backend, SupportsBoost):
     @override
     def checks(self) -> Sequence[Check]:
         if self._policy is not None:
-            self._policy.start_reading()  # its commands run meanwhile
+            self._policy.start_reading()  # The policy commands run in the background meanwhile.
         try:
             facts = self._transport.gather_facts()
         except BackendStarting:
@@ -292,7 +292,7 @@ class SlurmBackend(Backend, SupportsBoost):
         return [*found, check_usable_objects(unusable), *run_node_checks(records), *policy]
 
     def _policy_checks(self, records: SlurmRecords) -> list[Check]:
-        """Return the checks of the site's policy, read now: the doctor may wait for it."""
+        """Return the checks of the site's policy, which is read now; the doctor may wait for the policy commands."""
         if self._policy is None:
             return []
         if self._policy.picture is None:
@@ -312,7 +312,7 @@ class SlurmBackend(Backend, SupportsBoost):
         self._transport.close()
 
     def _within_policy(self, seen: Observation, records: SlurmRecords) -> Observation:
-        """Return the observation with the site's priorities and limits, if ever read."""
+        """Return the observation with the site's priorities and limits applied, if the policy has been read."""
         if self._policy is None:
             return seen
         notes = tuple(self._policy.poll())
@@ -327,7 +327,7 @@ class SlurmBackend(Backend, SupportsBoost):
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _ready(self) -> SlurmTranslator:
-        """Return the translator, created for the controller's configuration on first use."""
+        """Return the translator; on first use, create it from the controller's configuration."""
         if self._translator is None:
             self._config = self._transport.read_config()
             words = " ".join(self._config["select_type_parameters"] or ()).upper()
@@ -337,12 +337,12 @@ class SlurmBackend(Backend, SupportsBoost):
         return self._translator
 
     def _above(self) -> Mapping[str, str] | None:
-        """Return the parent of each account; None if the policy was never read."""
+        """Return the parent of each account, or None if the policy was never read."""
         picture = self._policy.picture if self._policy is not None else None
         return None if picture is None else picture.site.accounts.parent_by_account
 
     def _without_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
-        """Send a command that clears the bridge's pins."""
+        """Send a command that also clears the bridge's pins; return the outcomes."""
         outcomes = self._send(kind, [{"job": job_id, "clear": self._clear(job_id)} for job_id in job_ids])
         for outcome in outcomes:
             if outcome.result == "done":
@@ -350,15 +350,15 @@ class SlurmBackend(Backend, SupportsBoost):
         return outcomes
 
     def _clear(self, job_id: int) -> str:
-        """Return scontrol settings that clear the bridge's pin; empty without one."""
+        """Return the scontrol settings that clear the bridge's pin on a job; empty if it has none."""
         if job_id not in self._restores:
             return ""
         return f"{CLEAR} {self._restores[job_id]}".rstrip()
 
     def _send(self, kind: OrderKind, orders: Sequence[Record]) -> list[Outcome]:
-        """Send orders part by part.
+        """Send orders in batches and return their outcomes.
 
-        Raise if the first part fails. Later failures become outcomes.
+        Raise if the first batch fails. Later failures become outcomes.
         """
         outcomes: list[Outcome] = []
         for at in range(0, len(orders), BATCH):
@@ -375,18 +375,18 @@ class SlurmBackend(Backend, SupportsBoost):
 
 
 def _remedy(error: BackendError) -> str:
-    """Return what to do about a failed reading."""
+    """Return advice for the operator about a failed reading."""
     if isinstance(error, AnswerNotUnderstood):
         return "run the command again: where its output looks whole, report it with the version of Slurm"
     return "start slurmctld, or mend slurm.conf and munge on this host"
 
 
 def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
-    """Send orders; if they are rejected as a whole, fail only the culprits.
+    """Send orders and return their outcomes; if a batch is rejected as a whole, fail only the faulty orders.
 
-    A crash of the child counts as a rejection. Halves are sent again until the culprits are found: sending an order
-    twice is safe. If all orders fail, none is to blame, and the failure is raised. A call that times out is not
-    repeated.
+    A crash of the child process counts as a rejection. Each half is sent again until the faulty orders are found;
+    sending an order twice is safe. If every order fails, the failure is general and is raised. A call that times out is
+    not repeated.
     """
     culprits: list[BackendError] = []
 

@@ -17,18 +17,21 @@ from cpsched_bridge.ports import Check, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
 SHORTEST_MEMORY_S = 60
-"""Minimum: a controller that forgets ended jobs sooner might do so between two readings of a bridge that backs off."""
+"""Minimum `MinJobAge`:
+
+below it, slurmctld might forget an ended job between two readings of a bridge that backs off.
+"""
 DEEP_QUEUE = 1000
 SLOWEST_READING_S, MOST_CALLS = 60, 8
-"""Maximum duration of a reading with its calls; beyond it the dead-man timer acts."""
+"""Maximum duration of a reading, and its number of calls; beyond this duration the dead-man timer acts."""
 MOST_NAMED = 5
 """Maximum number of jobs, limits or partitions that a check names."""
 
 
 def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
-    """Return all checks of the facts from `SlurmTransport.facts`.
+    """Return all checks of the facts from `SlurmTransport.gather_facts`.
 
-    `speaks` names the transport and the reason for it.
+    `speaks` names the transport and the reason for choosing it.
     """
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
@@ -59,7 +62,7 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
 def run_policy_checks(
     picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: SlurmRecords
 ) -> list[Check]:
-    """Check that the site's policy is readable and yields the priorities of `sprio`.
+    """Return checks that the site's policy is readable and yields the priorities that `sprio` shows.
 
     `shown` is the output of `sprio`.
     """
@@ -73,7 +76,7 @@ def run_policy_checks(
 
 
 def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """Report objects with an unusable field; only these are left out of the plan."""
+    """Report objects with an unusable field; only these objects are left out of the plan."""
     ok = not unusable
     return Check(
         "objects",
@@ -88,9 +91,9 @@ def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
 
 
 def check_policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
-    """Check that the policy can be read.
+    """Check that the site's policy can be read.
 
-    Without accounting there are no shares and limits, which is no failure.
+    Without accounting, a cluster has no shares and limits, and the check still passes.
     """
     if picture is None:
         why = "; ".join(failures.values()) or "no answer"
@@ -105,7 +108,7 @@ def check_policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[s
 
 
 def check_priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
-    """Check that Slurm's priorities of unheld jobs equal the computed ones."""
+    """Check that Slurm's priorities of jobs that are not held equal the computed priorities."""
     different = compared.differences
     detail = f"equal to sprio on {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} not held"
     if picture.rules.kind == "basic":
@@ -126,7 +129,7 @@ def check_priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> 
 def check_unmodelled_limits(picture: SitePolicySnapshot) -> Check:
     """Report limits that are not modelled.
 
-    Slurm rejects a start beyond them, and the job waits.
+    Slurm rejects a start that exceeds one, and the job keeps waiting.
     """
     odd = picture.unmodelled
     return Check(
@@ -139,9 +142,9 @@ def check_unmodelled_limits(picture: SitePolicySnapshot) -> Check:
 
 
 def check_unmanaged_jobs(records: SlurmRecords) -> Check:
-    """Report unmanaged jobs.
+    """Report partitions that contain both unmanaged and held jobs.
 
-    One that does not fit blocks all released jobs below it in its partition.
+    An unmanaged job that does not fit blocks all released jobs below it in its partition.
     """
     free: set[str] = set()
     held: set[str] = set()
@@ -161,9 +164,9 @@ def check_unmanaged_jobs(records: SlurmRecords) -> Check:
 
 
 def check_privilege(facts: Mapping[str, Any]) -> Check:
-    """Check the privilege.
+    """Check that the bridge's user has sufficient privilege.
 
-    Operator suffices for holds, releases and node lists. root and SlurmUser have it.
+    Operator suffices for holds, releases and node lists. root and SlurmUser also suffice.
     """
     user, level = facts["user"], facts["admin_level"]
     born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
@@ -179,9 +182,9 @@ def check_privilege(facts: Mapping[str, Any]) -> Check:
 
 
 def check_accounting(facts: Mapping[str, Any]) -> Check:
-    """Check accounting.
+    """Check that the accounting database answers.
 
-    Without it the bridge learns run times only from the jobs that the controller remembers.
+    Without it, the bridge learns run times only from the jobs that the controller remembers.
     """
     kind = facts["config"].get("accounting_storage_type")
     ok = not kind or bool(facts.get("accounting_answers", True))
@@ -196,7 +199,7 @@ def check_accounting(facts: Mapping[str, Any]) -> Check:
 
 
 def check_versions(facts: Mapping[str, Any]) -> Check:
-    """Check that clients and client library are not newer than the controller."""
+    """Check that neither the clients nor the client library are newer than the controller."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
     ok = not clients or not controller or parse_release(clients) <= parse_release(controller)
@@ -210,10 +213,10 @@ def check_versions(facts: Mapping[str, Any]) -> Check:
 
 
 def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
-    """Check the call limit, which slows the bridge.
+    """Check whether slurmctld's call limit (`rl_enable`) slows the bridge down.
 
-    A reading needs up to 8 calls and a start 1 to 4. pyslurm does not keep to the limit: its calls sleep until their
-    deadline, and are killed halfway.
+    A reading needs up to 8 calls and a start 1 to 4. pyslurm does not respect the limit: its calls sleep until their
+    deadline and are then killed before they finish.
     """
     mend = (
         "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
@@ -226,9 +229,9 @@ def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
 
 
 def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
-    """Check disable_job_shrink.
+    """Check that `disable_job_shrink` is set.
 
-    Without it a node list would shrink a job that has just started.
+    Without it, a node list would shrink a job that has just started.
     """
     ok = bool(parameters.get("disable_job_shrink"))
     mend = "add disable_job_shrink to SchedulerParameters"
@@ -236,7 +239,7 @@ def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
 
 
 def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
-    """Check that a scheduler is on: otherwise released jobs never start."""
+    """Check that both of Slurm's scheduling loops are enabled; otherwise released jobs never start."""
     main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
     off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
     return Check(
@@ -248,16 +251,16 @@ def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
 
 
 def check_preemption(config: Mapping[str, Any]) -> Check:
-    """Check preemption: preempted jobs would lose nodes that the decision counts on."""
+    """Check that preemption is off; preempted jobs would lose nodes that the decision relies on."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
     ok = kind in (None, "", "preempt/none") and mode == "OFF"
     return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none", mode="control")
 
 
 def check_select_type(config: Mapping[str, Any]) -> Check:
-    """Check node selection.
+    """Check the node selection plugin.
 
-    The translation needs cons_tres, and cores instead of whole sockets or boards.
+    The translation requires cons_tres, allocating cores rather than whole sockets or boards.
     """
     parameters = config["select_type_parameters"] or ()
     whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
@@ -267,9 +270,9 @@ def check_select_type(config: Mapping[str, Any]) -> Check:
 
 
 def check_topology(facts: Mapping[str, Any]) -> Check:
-    """Report the topology plugins, be they of slurm.conf or of topology.yaml.
+    """Report the topology plugins configured in slurm.conf or topology.yaml.
 
-    A start names its nodes, so the plugin has no choice.
+    A start names its nodes, so the plugin does not choose them.
     """
     plugins = ", ".join(facts["topology_plugins"])
     return Check(
@@ -285,7 +288,7 @@ def check_topology(facts: Mapping[str, Any]) -> Check:
 
 
 def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
-    """Check GPU accounting.
+    """Check that accounting tracks every GPU type.
 
     pyslurm shows GPUs requested with --gpus only if accounting tracks them.
     """
@@ -301,7 +304,7 @@ def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
 
 
 def check_clocks(ahead_s: int) -> Check:
-    """Check the clocks: begin times, reservations and waits use the controller's."""
+    """Check that the clocks agree; begin times, reservations and waits use the controller's clock."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
         "clocks", ok, f"the controller's clock is {ahead_s:+d} s from this host's", "synchronise both with NTP"
@@ -309,9 +312,9 @@ def check_clocks(ahead_s: int) -> Check:
 
 
 def check_submit_plugin(config: Mapping[str, Any]) -> Check:
-    """Check the submit plugin.
+    """Check that the job submit plugin is configured.
 
-    Without it the bridge holds new jobs when it first sees them, possibly too late.
+    Without it, the bridge holds new jobs only when it first sees them, which may be too late.
     """
     ok = "lua" in (config["job_submit_plugins"] or ())
     return Check(
@@ -325,15 +328,15 @@ def check_submit_plugin(config: Mapping[str, Any]) -> Check:
 
 
 def check_backfill(config: Mapping[str, Any]) -> Check:
-    """Check backfill: Slurm's own scheduler takes over when the bridge pauses."""
+    """Check that Slurm uses backfill, because its own scheduler takes over when the bridge pauses."""
     ok = config["scheduler_type"] == "sched/backfill"
     return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
 
 
 def check_release_burst(parameters: Mapping[str, Any]) -> Check:
-    """Check the queue depth.
+    """Check the queue depth and the delay of the main scheduler.
 
-    By default, a burst of released jobs waits for many scheduler passes.
+    With Slurm's defaults, a burst of released jobs needs many scheduler passes.
     """
     depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
     return Check(
@@ -347,7 +350,7 @@ def check_release_burst(parameters: Mapping[str, Any]) -> Check:
 
 
 def check_min_job_age(config: Mapping[str, Any]) -> Check:
-    """Check that ended jobs stay known from one reading to the next."""
+    """Check that slurmctld remembers ended jobs from one reading to the next."""
     seconds = int(config["min_job_age"] or 0)
     return Check(
         "job memory", seconds >= SHORTEST_MEMORY_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
@@ -355,14 +358,14 @@ def check_min_job_age(config: Mapping[str, Any]) -> Check:
 
 
 def check_priority_type(config: Mapping[str, Any]) -> Check:
-    """Check the priority plugin: only multifactor has boosts."""
+    """Check the priority plugin; only priority/multifactor supports boosts."""
     kind = str(config["priority_type"] or "priority/basic")
     ok = kind == "priority/multifactor"
     return Check("priority type", ok, kind, "set PriorityType=priority/multifactor", mode="advise")
 
 
 def check_site_factor(config: Mapping[str, Any]) -> Check:
-    """Check the site factor: a plugin of the site would overwrite boosts."""
+    """Check that no site factor plugin is configured; it would overwrite boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
     mend = "remove PrioritySiteFactorPlugin from slurm.conf, because it would overwrite boosts; or use another mode"

@@ -1,4 +1,4 @@
-"""Slurm's part of the settings file, and the backend for it."""
+"""Slurm's section of the settings file, and the construction of its backend."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cpsched_bridge.settings import Section
 
 SAID = "the settings say so"
 DECIDE_S = 0.1
-"""Default time limit of a decision with slurmctld, in seconds."""
+"""Default time limit in seconds of a decision for a Slurm cluster."""
 
 
 class Options(Section):
-    """Transport to Slurm and its time limits; slurm.conf defines the rest."""
+    """Options of the transport to Slurm and its time limits; slurm.conf defines everything else."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
@@ -59,7 +59,7 @@ class Options(Section):
 
 
 def connect(options: Options) -> SlurmBackend:
-    """Return the backend; the first call connects to the cluster."""
+    """Return the backend, which connects to the cluster on its first call."""
     budget = SlurmRpcTokenBucket()
     reader = (
         SitePolicyReader(SitePolicyCommands(counted=budget.begin_background_call), time.monotonic)
@@ -72,7 +72,7 @@ def connect(options: Options) -> SlurmBackend:
 
 
 def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) -> SlurmTransport:
-    """Return the configured transport, without connecting to the cluster."""
+    """Return the configured transport, without contacting the cluster."""
 
     def pyslurm() -> PyslurmTransport:
         return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SAID)

@@ -1,8 +1,8 @@
 """Define the plain records that a transport delivers and the translation reads.
 
-A record is a dict under pyslurm's attribute names. It holds only None, bools, numbers, strings, lists and dicts.
-Trackable resources read {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}. Memory is in MiB, times are in Unix seconds,
-limits in minutes. A field that does not apply to the job's state is None.
+A record is a dict keyed by pyslurm's attribute names. Its values are None, bools, numbers, strings, lists and dicts.
+Trackable resources have the form {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}. Memory is in MiB, times are in Unix
+seconds, and limits are in minutes. A field that does not apply to the job's state is None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 Record = dict[str, Any]
 
 Layout = Sequence[Sequence[Any]]
-"""What a job has on its nodes: [nodes, CPUs, memory in MiB, {generic resource: count}] for each part.
+"""A job's allocation on its nodes: [nodes, CPUs, memory in MiB, {generic resource: count}] for each part.
 
 All nodes of a part (a hostlist) have the same amounts, which are per node.
 """
@@ -34,13 +34,13 @@ class SlurmRecords:
     jobs: Sequence[Record]
     """Records of `JOB_FIELDS`: all jobs that the controller remembers."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
-    """By Slurm's own job number, for jobs that run on several nodes; an unreadable layout is missing."""
+    """Layouts by Slurm's own job number, for jobs that run on several nodes; unreadable layouts are omitted."""
     guarded: bool = True
-    """Whether the submit plugin is loaded (not: switched on)."""
+    """Whether the submit plugin is loaded, even if it is switched off."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By user, the groups allowed by partitions that the user is known not to belong to."""
+    """By user, the groups that partitions allow and that the user is known not to belong to."""
     topologies: Mapping[str, Record] = field(default_factory=dict)
-    """By the name that partitions use, each topology as `topology_of` returns it; "" if a partition names none."""
+    """Topology records from `topology_of`, by the name that partitions use; "" is for partitions that name none."""
 
 
 ALWAYS = (
@@ -80,7 +80,7 @@ ALWAYS = (
     "comment",
     "requeue_count",
 )
-"""Fields of every job, whatever its state."""
+"""Fields of every job, regardless of its state."""
 
 WHILE_PENDING = (
     "required_nodes",
@@ -120,20 +120,20 @@ WHILE_PENDING = (
     "nice",
     "accrue_time",
 )
-"""Fields of pending jobs: what decides where and whether they may start."""
+"""Fields of pending jobs that determine whether and where they may start."""
 
 WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres", "reservation")
 """Fields of jobs that have or had nodes."""
 
 TROUBLE = ("unreadable", "unknown")
-"""Fields that list what is unusable in a node, partition or reservation, as text by field; None if all is usable.
+"""Fields that list the unusable fields of a node, partition or reservation, as text by field; None if all are usable.
 
-- `unreadable`: fields of this record that could not be read, and are None.
-- `unknown`: fields of Slurm that the adapter does not list, or whose value it does not list.
+- `unreadable`: fields of this record that could not be read and are therefore None.
+- `unknown`: Slurm fields that the adapter does not list, or whose values it does not list.
 """
 
 NEVER_S = 0x7FFFFFFF
-"""The end of a reservation whose end cannot be read."""
+"""End time given to a reservation whose end cannot be read."""
 
 JOB_FIELDS = (*ALWAYS, *dict.fromkeys((*WHILE_PENDING, *WHILE_PLACED)), "unreadable")
 
@@ -197,9 +197,10 @@ RESERVATION_FIELDS = (
     "comment",
     *TROUBLE,
 )
-"""`cpu_ids_by_node` are the reserved cores ("0-3,8") by node; empty if whole nodes are reserved.
+"""Fields of a reservation.
 
-`flags` are scontrol's words; None if they cannot be read, for example if the client library lacks one of them.
+`cpu_ids_by_node` are the reserved cores ("0-3,8") by node; empty if whole nodes are reserved. `flags` are scontrol's
+flag names; None if they cannot be read, for example because the client library lacks one of them.
 """
 CONFIG_FIELDS = (
     "accounting_storage_enforce",
@@ -247,8 +248,8 @@ PAST_FIELDS = (
 def topology_of(plugin: str, networks: Mapping[str, str]) -> Record:
     """Return the record of a topology.
 
-    - `plugin`: the topology plugin; empty if it rejects no set of nodes.
-    - `networks`: by node, the highest switch or the block above it; empty if unknown.
+    - `plugin`: the topology plugin; empty if it accepts every set of nodes.
+    - `networks`: by node, the topmost switch or the block above it; empty if unknown.
     """
     return {"plugin": plugin, "networks": dict(networks)}
 
@@ -259,14 +260,15 @@ def is_unusable(record: Record) -> bool:
 
 
 def to_closed_node(record: Record) -> Record:
-    """Return the record of a node, in state UNKNOWN if it has an unusable field."""
+    """Return a node's record, with state UNKNOWN if it has an unusable field."""
     return {**record, "state": "UNKNOWN"} if is_unusable(record) else record
 
 
 def to_closed_reservation(record: Record) -> Record:
-    """Return the record of a reservation, closed as far as it cannot be read.
+    """Return a reservation's record in which unreadable fields are replaced by the most restrictive values.
 
-    Without readable times it has begun and never ends. With any unusable field its flags count as unreadable.
+    With an unreadable start or end, the reservation counts as already begun or as never ending. With any unusable
+    field, its flags count as unreadable.
     """
     unread = record.get("unreadable") or {}
     if not (unread or record.get("unknown")):

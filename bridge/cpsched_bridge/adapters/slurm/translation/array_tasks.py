@@ -1,6 +1,6 @@
-"""Translate the waiting tasks of an array record into jobs, with their limit.
+"""Translate the waiting tasks of an array record into jobs, and apply the array's task limit.
 
-Example: `sbatch --array=0-99%8` has one record for its waiting tasks, of which eight may run at a time.
+Example: `sbatch --array=0-99%8` has one record for its waiting tasks, of which at most eight may run at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
 def list_job_numbers(record: Record) -> list[int]:
-    """Return the job numbers that a pending record stands for.
+    """Return the numbers of the jobs that a pending record represents.
 
-    These are one job or the waiting tasks of an array. The result is empty if the waiting tasks cannot be read.
+    These are a single job or the waiting tasks of an array. The result is empty if the waiting tasks cannot be read.
     """
     if not record["array_id"] or not record["array_tasks_waiting"]:
         return [slurm_job_ids.job_id_of_record(record)]
@@ -42,9 +42,9 @@ def count_active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class ArrayTaskLimits:
-    """Remember each array's limit of running tasks.
+    """A memory of each array's limit on running tasks.
 
-    Only the record of the waiting tasks has it.
+    Only the record of the waiting tasks contains the limit.
     """
 
     _most: dict[int, int] = field(default_factory=dict)
@@ -60,6 +60,6 @@ class ArrayTaskLimits:
         return None if most is None else max(0, most - active.get(array, 0))
 
     def retain_arrays(self, arrays: set[int]) -> None:
-        """Remove all other arrays."""
+        """Forget all arrays except these."""
         for array in self._most.keys() - arrays:
             del self._most[array]

@@ -14,21 +14,21 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_place
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 NOWHERE = "None assigned"
-"""The accounting database's nodes of a job that never ran."""
+"""Node list of a job that never ran, as the accounting database records it."""
 
 
 @dataclass(slots=True)
 class ReportedEndedJobs:
-    """Remember which ended jobs were reported."""
+    """A memory of the ended jobs that have been reported."""
 
     _told: set[tuple[int, int]] = field(default_factory=set)
-    """(job, end) of reported jobs that are still in the controller's memory."""
+    """(job number, end time) of reported jobs that the controller still remembers."""
 
     def read(self, jobs: Sequence[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> tuple[EndedJob, ...]:
-        """Return jobs that ran and ended since the last reading, by end.
+        """Return the jobs that ran and ended since the last reading, by end time.
 
-        The first reading returns all that Slurm remembers, so that a restarted bridge learns how its jobs ended. A job
-        in `known` keeps its translation from there.
+        The first reading returns all ended jobs that Slurm remembers, so that a restarted bridge learns how its jobs
+        ended. A job in `known` keeps the translation found there.
         """
         over = [job for job in jobs if _ran(job) and job["end_time"] >= job["start_time"]]
         keys = {(slurm_job_ids.job_id_of_record(job), job["end_time"]): job for job in over}
@@ -38,14 +38,14 @@ class ReportedEndedJobs:
 
 
 def list_ended_jobs(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
-    """Return every ended job that the controller still remembers, by end."""
+    """Return every ended job that the controller still remembers, by end time."""
     return _readable(lambda job: _ended(job, machine, known), filter(_ran, jobs))
 
 
 def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
-    """Return the jobs of the accounting database that ran and ended, by end.
+    """Return the jobs of the accounting database that ran and ended, by end time.
 
-    `past` are records of `PAST_FIELDS`.
+    `past` contains records of `PAST_FIELDS`.
     """
     return _readable(lambda record: _past(record, machine), filter(_ran_by_database, past))
 
@@ -53,7 +53,7 @@ def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> li
 def _ran(record: Record) -> bool:
     """Return whether an ended job ever ran.
 
-    A job that was cancelled while pending has a start time (its end), but no nodes.
+    A job that was cancelled while pending has a start time (equal to its end), but no nodes.
     """
     over = record["state"] in slurm_states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
     return over and bool(record["allocated_nodes"])
@@ -75,9 +75,9 @@ def _ran_by_database(record: Record) -> bool:
 
 
 def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
-    """Translate a database record.
+    """Return the ended job of a database record.
 
-    It lacks waiting array tasks, and sometimes the submit time.
+    Database records lack waiting array tasks, and sometimes the submit time.
     """
     record = {**record, "array_tasks_waiting": None, "submit_time": record["submit_time"] or record["start_time"]}
     job = translate_placed_job(
@@ -87,7 +87,7 @@ def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
 
 
 def _readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
-    """Return the jobs of these records, by end, without contradictory records."""
+    """Return the jobs of these records by end time, omitting contradictory records."""
     found = []
     for record in records:
         with contextlib.suppress(*UNREADABLE):

@@ -1,4 +1,4 @@
-"""Compute what fits on the free nodes, with and without sleeping ones.
+"""Compute which requests fit on the free nodes, with and without sleeping nodes.
 
 Equal requests are computed once per reading.
 """
@@ -31,7 +31,7 @@ class FreeNodeCapacity:
 
 
 def count_units_by_node(request: Request, free: IntArray, machine: SlurmNodeTable) -> IntArray:
-    """Return how many units of a request each node holds, int64[N].
+    """Return how many units of a request fit on each node, int64[N].
 
     `free` is int64[N, R].
     """
@@ -46,7 +46,7 @@ def count_units_by_node(request: Request, free: IntArray, machine: SlurmNodeTabl
 class WakeableNodeCapacity:
     """The free amounts on nodes that are up or asleep, int64[N, R].
 
-    Jobs for which Slurm is waking nodes are subtracted.
+    The requests of jobs for which Slurm is waking nodes are subtracted.
     """
 
     machine: SlurmNodeTable
@@ -54,7 +54,7 @@ class WakeableNodeCapacity:
     free: IntArray
 
     def try_take(self, request: Request) -> bool:
-        """Return whether a request fits, sleeping nodes first; if so, subtract it."""
+        """Return whether a request fits, using sleeping nodes first; if so, subtract it."""
         if not self.asleep.any():
             return False
         units = count_units_by_node(request, self.free, self.machine)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from cpsched.parsing.gres import NO_CONSUME
 
 Amounts = dict[str, int]
-"""Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed one also counts under its general name."""
+"""Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed resource also counts under its general name."""
 _SHARED = f":{NO_CONSUME}"
 
 
 def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
     """Return counts by name and by name:type.
 
-    Keys are "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that are not used up are missing, see
+    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs do not use up are omitted, see
     `parse_shared_amounts`.
     """
     found: Amounts = {}
@@ -37,5 +37,5 @@ def parse_shared_amounts(items: Mapping[str, int]) -> Amounts:
 
 
 def gres_from_tres(tres: Mapping[str, int] | None) -> Amounts:
-    """Return the generic resources of a dict such as {"cpu": 4, "gres/gpu": 2}."""
+    """Return the generic resources in a dict such as {"cpu": 4, "gres/gpu": 2}."""
     return parse_gres_amounts({key: count for key, count in (tres or {}).items() if key.startswith("gres/")})

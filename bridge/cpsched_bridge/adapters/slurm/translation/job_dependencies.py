@@ -1,11 +1,12 @@
-"""Decide whether a job's dependencies are met, from the jobs of the same reading.
+"""Decide whether a job's dependencies are met, from the jobs in the same reading.
 
-Slurm checks the dependencies of held jobs once a minute, and clears met ones. A job that the bridge holds would wait
-that long. So the bridge checks them itself, by the rules of Slurm's `test_job_dependency` (slurmctld's
-job_scheduler.c). Slurm has the last word: it starts a released job only after its own check.
+Slurm checks the dependencies of held jobs once a minute and clears those that are met. A job held by the bridge would
+have to wait that long. The bridge therefore checks dependencies itself, by the rules of Slurm's `test_job_dependency`
+(slurmctld's job_scheduler.c). Slurm has the final say: it starts a released job only after its own check.
 
-A record has dependencies by kind, as lists of jobs with their state: {"afterok": ["14_7(unfulfilled)"]}. It also has
-whether `singleton` is among them, or None if the library lost that. If no kind is named, the dependency is `singleton`.
+A record lists dependencies by kind, as jobs with the state of the dependency: {"afterok": ["14_7(unfulfilled)"]}. It
+also states whether `singleton` is among them, or None if the library lost that fact. If a dependency has no other kind,
+it is `singleton`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
     "afternotok": _has_failed,
     "aftercorr": _has_completed,
 }
-"""By kind of dependency, whether another job meets it."""
+"""By kind of dependency, a function that returns whether another job satisfies it."""
 
 
 @dataclass(slots=True)
@@ -58,13 +59,13 @@ class JobDependencyTargets:
     jobs: Sequence[Record]
     now_s: int
     _by_number: dict[int, list[Record]] = field(default_factory=dict)
-    """The records of a job, or of all tasks of an array."""
+    """By job or array number, the record of the job or the records of all tasks of the array."""
     _by_task: dict[int, dict[int | None, list[Record]]] = field(default_factory=dict)
-    """By array, the records of its tasks by task number; None: of tasks that wait in one record."""
+    """By array and task number, the records of tasks; under None, the records in which several tasks wait."""
     _told: dict[tuple[str, object], bool] = field(default_factory=dict)
-    """Results by kind and target: many jobs may depend on the same many."""
+    """Results by kind and target, because many jobs may depend on the same jobs."""
     _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
-    """By user and name, whether such a job has nodes, and the smallest number of the waiting ones."""
+    """By user and job name, whether a matching job has nodes, and the lowest number of the waiting ones."""
 
     def are_dependencies_met(self, record: Record) -> bool:
         """Return whether all dependencies of a pending record are met."""
@@ -75,12 +76,12 @@ class JobDependencyTargets:
             return False
         tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
         any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
-        if single or not tests or (single is None and not any_will_do):  # maybe a lost singleton: Slurm checks, too
+        if single or not tests or (single is None and not any_will_do):  # singleton may have been lost; Slurm checks it as well
             tests.append(self._is_single(record))
         return any(tests) if any_will_do else all(tests)
 
     def _known(self, kind: str, on: object, record: Record) -> bool:
-        """Return `_is`, cached for a reading where the result does not depend on the job."""
+        """Return the result of `_is`, cached for a reading if it does not depend on the job."""
         if kind == "aftercorr":
             return self._is(kind, on, record)
         key = (kind, str(on))
@@ -89,7 +90,7 @@ class JobDependencyTargets:
         return self._told[key]
 
     def _is(self, kind: str, on: object, record: Record) -> bool:
-        """Return whether one dependency is met; False for an unknown or failed one."""
+        """Return whether one dependency is met; False if it is unknown or failed."""
         read, happened = _ON.fullmatch(str(on)), KINDS.get(kind)
         if read is None or happened is None or read["state"] == "failed":
             return False
@@ -109,7 +110,7 @@ class JobDependencyTargets:
     def _records(self, number: int, task: int | None) -> list[Record]:
         """Return the records of a job, an array, or one task.
 
-        A waiting task may share its record with others.
+        A waiting task may share its record with other tasks.
         """
         if not self._by_number:
             for job in self.jobs:
@@ -128,7 +129,7 @@ class JobDependencyTargets:
         return tasks.get(slurm_job_ids.make_task_id(number, task)) or tasks.get(None, [])
 
     def _is_single(self, record: Record) -> bool:
-        """Return whether no job of the same name and user runs, or waits ahead of it."""
+        """Return whether no other job with the same name and user occupies nodes or waits ahead of this job."""
         if not self._single:
             for job in self.jobs:
                 key = (job["user_id"], job["name"])

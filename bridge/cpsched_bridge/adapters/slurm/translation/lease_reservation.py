@@ -16,24 +16,24 @@ from cpsched_bridge.ports import Lease
 __all__ = ["NAME", "find_lease_comment", "format_lease", "lease_from_reservations", "without_lease_reservation"]
 
 NAME = "cpsched-bridge"
-"""Name of the reservation."""
+"""Name of the lease reservation."""
 UNKNOWN = "whoever wrote the comment of the reservation"
 
 
 def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
-    """Return the lease among a reading's reservations.
+    """Return the lease among a reading's reservations, or None if there is none.
 
-    An unreadable comment is a lease of an unknown owner.
+    An unreadable comment yields a lease with an unknown owner.
     """
     comment = find_lease_comment(reservations)
     return None if comment is None else parse_lease(comment, f"{UNKNOWN} {NAME}")
 
 
 def find_lease_comment(reservations: Iterable[Record]) -> str | None:
-    """Return the comment of the lease reservation; None if there is none."""
+    """Return the comment of the lease reservation, or None if the reservation does not exist."""
     return next((each.get("comment") or "" for each in reservations if each["name"] == NAME), None)
 
 
 def without_lease_reservation(reservations: Sequence[Record]) -> list[Record]:
-    """Return the reservations that reserve nodes."""
+    """Return the reservations other than the lease reservation."""
     return [each for each in reservations if each["name"] != NAME]

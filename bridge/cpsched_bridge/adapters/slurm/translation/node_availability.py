@@ -1,4 +1,4 @@
-"""Compute which of Slurm's nodes accept jobs now, and what is free on them."""
+"""Compute which of Slurm's nodes accept jobs now, and the free amounts on them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureC
 
 
 def mask_available_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
-    """Return the nodes that accept jobs now, bool[N].
+    """Return a mask of the nodes that accept jobs now, bool[N].
 
-    They are up, responding, not drained, and not reserved as a whole.
+    These nodes are up, responding, not drained, and not reserved as a whole.
     """
     return _in_state(nodes, slurm_states.node_takes_jobs, reservations, now_s)
 
 
 def mask_sleeping_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
-    """Return the nodes that Slurm wakes to start a job, bool[N].
+    """Return a mask of the nodes that Slurm would wake to start a job, bool[N].
 
     Nodes that are reserved as a whole are excluded.
     """
@@ -36,9 +36,9 @@ def mask_sleeping_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmRes
 def _in_state(
     nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[SlurmReservation], now_s: int
 ) -> BoolArray:
-    """Return the nodes in a fitting state and not reserved as a whole, bool[N].
+    """Return a mask of the nodes in a suitable state that are not reserved as a whole, bool[N].
 
-    Slurm marks each node of an active reservation, but the reservation itself has more detail than the mark.
+    Slurm marks each node of an active reservation, but the reservation itself contains more detail than the mark.
     """
     active = [reservation for reservation in reservations if reservation.start_s <= now_s]
     shut = np.zeros(len(nodes), np.bool_)
@@ -59,9 +59,9 @@ def compute_reserved_amounts(
     inside: Mapping[str, Sequence[RunningJob]],
     now_s: int,
 ) -> IntArray:
-    """Return what active reservations hold beyond their own jobs' use, int64[N, R].
+    """Return the amounts that active reservations hold beyond the use by their own jobs, int64[N, R].
 
-    `inside` are the running jobs by reservation.
+    `inside` maps each reservation to its running jobs.
     """
     held = np.zeros_like(machine.capacity)
     for each in reservations:
@@ -73,7 +73,7 @@ def compute_reserved_amounts(
 def future_core_reservations(
     machine: SlurmNodeTable, reservations: Sequence[SlurmReservation], running: Sequence[RunningJob], now_s: int
 ) -> tuple[FutureCoreReservation, ...]:
-    """Return future reservations of parts of nodes, with what each leaves free."""
+    """Return the future reservations of parts of nodes, with the capacity that each leaves free."""
     found = []
     for each in reservations:
         if each.start_s > now_s and each.held is not None:
@@ -104,21 +104,21 @@ def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) 
 
 
 def _counts(tres: Mapping[str, object] | None) -> dict[str, int]:
-    """Return the numeric entries of an allocated_tres dict ("mem" may read "4G")."""
+    """Return the numeric entries of an `allocated_tres` dict, in which "mem" may be text such as "4G"."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
 def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
-    """Return nodes with more allocated than they have, bool[N]: they get no job.
+    """Return a mask of the nodes whose allocation exceeds their capacity, bool[N]; they receive no jobs.
 
-    That happens if a node's configuration shrinks while jobs run, or if memory is over-allocated.
+    This happens if a node's configuration shrinks while jobs run, or if memory is over-allocated.
     """
     found: BoolArray = np.any(compute_allocated_amounts(nodes, machine) > machine.capacity, axis=1)
     return found
 
 
 def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray:
-    """Return what running jobs use by their requests, int64[N, R].
+    """Return the amounts that running jobs use according to their requests, int64[N, R].
 
     An exclusive job uses all of its nodes.
     """
@@ -135,13 +135,13 @@ def compute_free_amounts(
 ) -> IntArray:
     """Return the free amounts, int64[N, R]; 0 on nodes that are not `usable`.
 
-    `held` is reserved for others. Of two sources, the one that leaves less counts:
+    `held` is reserved for other jobs. Of two sources, the one that leaves less counts:
 
-    - The node records include how Slurm split jobs that it placed itself, and jobs that are not modelled.
-    - The running jobs include generic resources that accounting does not track, and that an exclusive job uses all of
-      its nodes.
+    - The node records reflect how Slurm split jobs that it placed itself, and include jobs that are not modelled.
+    - The running jobs include generic resources that accounting does not track, and the complete nodes of exclusive
+      jobs.
 
-    So free and running amounts together never exceed a node's capacity.
+    As a result, free and running amounts together never exceed a node's capacity.
     """
     free: IntArray = (
         machine.capacity

@@ -1,12 +1,12 @@
-"""Decide who may use a partition, by its lists of accounts, QOS and Unix groups.
+"""Decide which jobs may use a partition, based on its lists of accounts, QOS and Unix groups.
 
-A list of allowed names makes Slurm ignore the list of denied ones. Unknown facts exclude no job: Slurm's own answer to
-a start then decides. These may be unknown:
+If a list of allowed names is set, Slurm ignores the list of denied names. Unknown facts exclude no job; Slurm's own
+answer to a start then decides. These facts may be unknown:
 
 - whether the controller checks accounts: since 23.02 it does so only if associations are enforced,
-- the parents of accounts: since 23.02 a partition that allows an account allows those below it, too,
+- the parents of accounts: since 23.02 a partition that allows an account also allows its child accounts,
 - the groups of a user who does not exist on this host,
-- from which hosts a partition accepts jobs (`AllocNodes`): the bridge does not read it.
+- the hosts from which a partition accepts jobs (`AllocNodes`), which the bridge does not read.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 
 _SHOWN = 5
-"""Maximum number of names of a list in a reason."""
+"""Maximum number of listed names in a reason."""
 _BY_TREE = (23, 2)
-"""The first version in which a partition that allows an account allows those below it."""
+"""First release in which a partition that allows an account also allows its child accounts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PartitionAccessContext:
 
 
 def parse_account_checks(config: Record) -> tuple[bool | None, bool]:
-    """Return `PartitionAccessContext.accounts_count` and `.by_tree` of a configuration."""
+    """Return `PartitionAccessContext.accounts_count` and `.by_tree` for a configuration."""
     version, enforced = _version(config.get("version")), config.get("accounting_storage_enforce")
     if version is not None and version < _BY_TREE:
         return True, False
@@ -60,9 +60,9 @@ def _version(text: object) -> tuple[int, int] | None:
 def access_denied_reason(
     record: Record, partition: SlurmPartition, doors: PartitionAccessContext
 ) -> PendingReason | None:
-    """Return why a job may not use its partition; None if it may, or if unknown.
+    """Return why a job may not use its partition, or None if it may or if that is unknown.
 
-    The reason starts with Slurm's name for it.
+    The reason begins with Slurm's name for it.
     """
     return (
         _by_qos(str(record["qos"] or ""), partition)
@@ -94,7 +94,7 @@ def _by_account(account: str, partition: SlurmPartition, doors: PartitionAccessC
 
 
 def _upwards(account: str, doors: PartitionAccessContext) -> Iterator[str]:
-    """Yield the account and, if parents count, those above it."""
+    """Yield the account and, if parents count, its ancestors."""
     return _climb(account, doors.above if doors.by_tree and doors.above is not None else {})
 
 
@@ -107,7 +107,7 @@ def _climb(account: str, above: Mapping[str, str]) -> Iterator[str]:
 
 
 def account_ancestors(account: str, doors: PartitionAccessContext) -> list[str]:
-    """Return the account and its known parents, in lower case."""
+    """Return the account and its known ancestors, in lower case."""
     return list(_climb(account.lower(), doors.above or {}))
 
 

@@ -2,11 +2,11 @@
 
 The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). The table follows three rules:
 
-- A reason of one user's job makes only jobs of that user back off. A job may meet a limit of a whole QOS, account or
-  partition because it requests too much, while other jobs would pass. So each user's own jobs are tried.
-- If Slurm's reason shows that the job is not at fault, a start that does not run counts as failed.
-- A reason without a row concerns no group. The start counts as failed: the job and similar jobs are retried less often,
-  and no others.
+- A reason for one user's job makes only jobs of that user back off. A job may hit a limit of a whole QOS, account or
+  partition because it requests too much, while other jobs would be accepted. Each user's own jobs are therefore tried.
+- If Slurm's reason shows that the job is not at fault, a start whose job does not run counts as failed.
+- A reason without a row concerns no group. The start counts as failed: only this job and similar jobs are retried less
+  often.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from cpsched_bridge.ports import ClusterReason
 
 
 class PendingReasonSubject(NamedTuple):
-    """A pending job with the fields that identify its groups."""
+    """A pending job, with the fields that identify its groups."""
 
     label: str
     record: Record
     alike: BackoffKey
-    """The key of similar jobs."""
+    """The backoff key of similar jobs."""
 
 
 Group = Callable[[PendingReasonSubject], BackoffKey]
-"""Returns the key of a group of the job."""
+"""Returns the backoff key of one of the job's groups."""
 
 
 def make_job_key(job: PendingReasonSubject) -> BackoffKey:
@@ -42,7 +42,7 @@ def make_job_key(job: PendingReasonSubject) -> BackoffKey:
 
 
 def make_array_key(job: PendingReasonSubject) -> BackoffKey:
-    """Return the key of the job's array."""
+    """Return the key of the job's array, or of the job if it is in no array."""
     return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else make_job_key(job)
 
 
@@ -52,7 +52,7 @@ def make_equivalence_key(job: PendingReasonSubject) -> BackoffKey:
 
 
 def make_association_key(job: PendingReasonSubject) -> BackoffKey:
-    """Return the key of the user in an account."""
+    """Return the key of the user's jobs in the account."""
     return BackoffKey("association", (_user(job), _text(job, "account")))
 
 
@@ -92,15 +92,15 @@ GROUPS: tuple[Group, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PendingReasonMeaning:
-    """What a reason means for a job that was released and does not run.
+    """The meaning of a reason for a job that was released and does not run.
 
-    - `scope`: what the reason concerns, as text.
+    - `scope`: the jobs or users that the reason concerns, as text.
     - `group`: the group that backs off; None if the reason concerns none of the user's jobs.
-    - `clears_on_end`: whether the end of one of their jobs may remove it.
-    - `transient`: whether Slurm may show it briefly after a release, until its scheduler has tried the job.
-    - `refused`: whether Slurm will not start the job on its nodes, which is a failed start at once.
-    - `lower_priority`: whether other jobs go first, so that a slow start is no sign of a broken cluster.
-    - `then`: what the bridge does, as a sentence.
+    - `clears_on_end`: whether the reason may disappear when one of the group's jobs ends.
+    - `transient`: whether Slurm may show the reason briefly after a release, until its scheduler has tried the job.
+    - `refused`: whether Slurm will not start the job on its nodes, so that the start counts as failed immediately.
+    - `lower_priority`: whether other jobs go first, so that a slow start does not indicate a broken cluster.
+    - `then`: the bridge's reaction, as a sentence.
     """
 
     scope: str
@@ -220,14 +220,14 @@ REASONS: dict[str, PendingReasonMeaning] = {
     **{name: meaning for meaning, names in _NAMES for name in names.split()},
     **dict.fromkeys(sorted(LAUNCH_FAILED), JOB),
 }
-"""Every reason that Slurm can show, by name; for failed launches Slurm shows a sentence."""
+"""Every reason that Slurm can show, by name; for failed launches, Slurm shows a sentence."""
 
 FAMILIES: tuple[tuple[str, PendingReasonMeaning], ...] = (
     (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", LIKES),
     (r"Assoc\w+", ASSOCIATION),
     (r"(QOS|Max)\w+", QOS),
 )
-"""The meaning of limits that later versions of Slurm may add, by patterns of their names. The first match counts."""
+"""Meanings of limits that later Slurm releases may add, by pattern of the name; the first match counts."""
 
 TEXTS: tuple[tuple[str, str], ...] = (
     (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
@@ -243,7 +243,7 @@ TEXTS: tuple[tuple[str, str], ...] = (
     (r"burst.buffer/", "BurstBufferOperation"),
     (r"Job is at or exceeds ", "TimeLimit"),
 )
-"""The beginnings of sentences that Slurm shows instead of a name, and that name."""
+"""Patterns for the beginnings of sentences that Slurm shows instead of a name, with the corresponding names."""
 
 
 @lru_cache(maxsize=1024)
@@ -254,7 +254,7 @@ def reason_name(reason: str) -> str:
     """
     if reason in REASONS:
         return reason
-    sentence = reason.replace("_", " ")  # scontrol writes one word
+    sentence = reason.replace("_", " ")  # scontrol replaces blanks with underscores
     return next((name for begins, name in TEXTS if re.match(begins, sentence)), reason)
 
 
@@ -268,7 +268,7 @@ def get_reason_meaning(reason: str) -> PendingReasonMeaning:
 
 
 def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
-    """Return the reason of a pending job if it concerns the job or its user's jobs."""
+    """Return the reason of a pending job if it concerns the job or its user's jobs, otherwise None."""
     reason = job.record["state_reason"] or ""
     meaning = get_reason_meaning(reason)
     if meaning.group is None:
@@ -277,5 +277,5 @@ def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
 
 
 def list_backoff_keys(job: PendingReasonSubject) -> tuple[BackoffKey, ...]:
-    """Return every group that a reason of this job may concern, each once."""
+    """Return the key of every group that a reason for this job may concern, without duplicates."""
     return tuple(dict.fromkeys(group(job) for group in GROUPS))

@@ -1,11 +1,11 @@
 """Split a Slurm job over nodes, in equal shares or task by task.
 
 - Equal shares on distinct nodes (`find_equal_split`): a start sets the nodes and one number of tasks per node. A fixed
-  number of nodes (`--nodes=k`) makes k shares. Otherwise the job gets the fewest shares that hold it, usually one.
-  `--ntasks-per-node` makes shares of that many tasks, of which Slurm leaves the last ones partly idle.
-- Task by task (`find_task_split`): a start sets the nodes and their number, and Slurm splits the tasks as
-  `task_distribution` predicts. That is for jobs that request amounts per task, so that a node's share is the sum of its
-  tasks.
+  number of nodes (`--nodes=k`) gives k shares. Otherwise the job gets the smallest number of shares that can hold it,
+  usually one. `--ntasks-per-node` gives shares of that many tasks, and Slurm leaves the last of them partly idle.
+- Task by task (`find_task_split`): a start sets the nodes and their number, and Slurm distributes the tasks as
+  `task_distribution` predicts. This applies to jobs that request amounts per task, so that a node's share is the sum of
+  its tasks.
 - Slurm places all other jobs.
 """
 
@@ -27,14 +27,14 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import has_node_range
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 
 MOST_NODES = 100_000
-"""Maximum number of nodes that is tried, above any cluster's size, whatever number of tasks a user requests."""
+"""Maximum number of nodes tried for any number of requested tasks; it exceeds any cluster's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class EqualNodeShares:
     """A split of a job into equal parts.
 
-    It has the number of parts, the amounts of each, and whether empty nodes could hold them.
+    It contains the number of parts, the amounts of each part, and whether empty nodes could hold them.
     """
 
     units: int
@@ -44,7 +44,7 @@ class EqualNodeShares:
 
 @dataclass(frozen=True, slots=True)
 class JobSplitChoices:
-    """The splits of a job that fit the empty machine; at least one."""
+    """The splits of a job that fit the empty machine; at least one is set."""
 
     equal: EqualNodeShares | None
     tasks: EqualNodeShares | None
@@ -93,9 +93,9 @@ def _refuse_misfits(equal: EqualNodeShares, least_nodes: int, most_nodes: int | 
 
 
 def find_equal_split(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualNodeShares:
-    """Return the fewest allowed equal shares that hold a pending job.
+    """Return the smallest allowed number of equal shares that can hold a pending job.
 
-    Raise `JobNotModelled` if there are none.
+    If no number fits, the smallest is returned with `fit` False. Raise `JobNotModelled` if none is allowed.
     """
     tried = []
     for nodes in list_node_counts(record):
@@ -107,9 +107,9 @@ def find_equal_split(record: Record, machine: SlurmNodeTable, node_set: int) -> 
 
 
 def list_node_counts(record: Record) -> list[int]:
-    """Return the allowed numbers of equal shares, ascending, at least one.
+    """Return the allowed numbers of equal shares, at least one, in ascending order.
 
-    Raise `JobNotModelled` if there is none. Without --nodes Slurm records the number of tasks as the maximum number of
+    Raise `JobNotModelled` if there is none. Without --nodes, Slurm records the number of tasks as the maximum number of
     nodes.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
@@ -138,8 +138,8 @@ def find_task_split(
 ) -> EqualNodeShares | None:
     """Return the tasks of a pending job as units that may share nodes.
 
-    None if Slurm's own split of them is unknown: the job requests amounts per node, or a number of nodes that does not
-    follow from its tasks.
+    Return None if Slurm's own split of the tasks is unknown: the job requests amounts per node, or a number of nodes
+    that does not follow from its tasks.
     """
     tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
@@ -154,9 +154,10 @@ def find_task_split(
 
 
 def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
-    """Return the amounts of the largest of `nodes` shares, in the order of resources.
+    """Return the amounts of the largest of `nodes` shares, in the order of the machine's resources.
 
-    Shares are equal, except that --ntasks-per-node makes the last ones smaller. Slurm allocates those like the others.
+    Shares are equal, except that --ntasks-per-node makes the last ones smaller. Slurm allocates as much for those as
+    for the others.
     """
     tasks = -(-record["ntasks"] // nodes)
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
@@ -180,7 +181,7 @@ def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
 def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
     """Return the generic resources of one share.
 
-    They are requested per node, per task, or for the job on its one node.
+    They are requested per node, per task, or for the whole job on its single node.
     """
     per_node = parse_gres_amounts(record["gres_per_node"] or {})
     per_task = gres_from_tres(record["tres_per_task"])
@@ -200,7 +201,7 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
 
 
 def requested_gres_per_share(record: Record) -> Amounts:
-    """Return the maximum of each generic resource that one share requests."""
+    """Return the maximum amount of each generic resource that one share requests."""
     tasks = record["ntasks"] or 1
     per_node, total = parse_gres_amounts(record["gres_per_node"] or {}), gres_from_tres(record["requested_tres"])
     per_task = {name: count * tasks for name, count in gres_from_tres(record["tres_per_task"]).items()}
@@ -209,25 +210,25 @@ def requested_gres_per_share(record: Record) -> Amounts:
 
 
 def requested_shared_gres(record: Record, machine: SlurmNodeTable) -> Amounts:
-    """Return the maximum of the resources that jobs share."""
+    """Return the maximum amounts of the requested resources that jobs share."""
     asked = requested_gres_per_share(record) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 
 
 def _nodes_that_hold(amounts: tuple[int, ...], machine: SlurmNodeTable, node_set: int) -> int:
-    """Return how many nodes of a node set could hold such a share if empty."""
+    """Return how many nodes in a node set could hold one share if empty."""
     return int(np.count_nonzero(_room(Request(1, amounts, distinct=True), machine, node_set)))
 
 
 def _room(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
-    """Return how many units the nodes of a node set could hold if empty."""
+    """Return how many units each node in a node set could hold if empty."""
     return units_by_node(request, machine.capacity)[machine.rows[node_set]]
 
 
 def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
     """Return one of `nodes` equal shares of a job's allocation, rounded up.
 
-    Slurm shows the sums over all nodes. A resource that is missing in a database record counts as not requested.
+    Slurm reports the totals over all nodes. A resource that is missing in a database record counts as not requested.
     """
     tres = record["allocated_tres"] or record.get("requested_tres") or {}
     gres = gres_from_tres(tres) or _gres_untracked(record, nodes)
@@ -241,7 +242,7 @@ def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
 def _gres_untracked(record: Record, nodes: int) -> Amounts:
     """Return the generic resources that the whole job requested.
 
-    Accounting does not track the allocated ones.
+    They are used if accounting does not track the allocated ones.
     """
     per_node = parse_gres_amounts(record.get("gres_per_node") or {})
     if per_node:

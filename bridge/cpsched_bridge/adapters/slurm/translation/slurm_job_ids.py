@@ -1,7 +1,7 @@
-"""Number jobs: by Slurm's number, and by a computed one for each array task.
+"""Number jobs: use Slurm's job number, and compute a number for each array task.
 
-Slurm numbers an array task only when the task starts or is changed. The computed number identifies the task until it
-ends, whether or not its record has been split off the array's.
+Slurm assigns a number to an array task only when the task starts or is changed. The computed number identifies the task
+until it ends, whether or not its record has been split off the array's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 TASK_SHIFT = 32
-"""Slurm's job ids fit into 26 bits, its array indices into 22."""
+"""Number of bits below the task: Slurm's job ids fit into 26 bits, and its array indices into 22."""
 MOST_TASK = 1 << 22
 
 
@@ -25,16 +25,16 @@ def split_task_id(job_id: int) -> tuple[int, int | None]:
 
 
 def format_job_id(job_id: int) -> str:
-    """Return the job's number as users write it: "19_3", "19"."""
+    """Return the job's number as users write it, for example "19_3" or "19"."""
     number, task = split_task_id(job_id)
     return str(number) if task is None else f"{number}_{task}"
 
 
 def job_id_of_record(record: Record) -> int:
-    """Return the number of a record that stands for one job or one task.
+    """Return the number of a record that represents one job or one task.
 
-    pyslurm gives no index for task 0: an array's record without an index and without waiting tasks is task 0. An
-    impossible index is ignored: the number must fit into int64.
+    pyslurm omits the index of task 0: an array's record without an index and without waiting tasks is task 0. An
+    impossible index is ignored, because the number must fit into int64.
     """
     array = record.get("array_id")
     if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):

@@ -1,14 +1,14 @@
 """Translate a Slurm record into a `Job`, as requested or as allocated.
 
-- `translate_pending_job` reads a record of the queue. A start must match its decision exactly, node by node. So it
-  raises
-  `JobNotModelled` for a request that cannot be sent to Slurm exactly.
-- `translate_placed_job` reads a record that has or had nodes: of a running job, an ended one, or one of the database.
-- `translate_unreadable_job` replaces a record with contradictory facts: its nodes are in use for a year.
+- `translate_pending_job` reads a record of the queue. A start must match its decision exactly, node by node. The
+  function therefore raises `JobNotModelled` for a request that cannot be sent to Slurm exactly.
+- `translate_placed_job` reads the record of a job that has or had nodes: a running job, an ended job, or a job in the
+  accounting database.
+- `translate_unreadable_job` replaces a record with contradictory facts; its nodes count as in use for a year.
 
-`job_splits` splits amounts over nodes; `layout_queries` reads what a placed job has on each node. Other modules set
-three fields of a `Job`: `slurm_queue` sets `ineligible` for temporary reasons (begin time, dependency, a full array),
-and this adapter's `policy/priority_ranking.py` sets `tier` and `priority`.
+`per_node_amounts` splits amounts over nodes, and `layout_queries` reads a placed job's resources on each node. Other
+modules set three fields of a `Job`: `slurm_pending_jobs` sets `ineligible` for temporary reasons (begin time,
+dependency, a full array), and this adapter's `policy/priority_ranking.py` sets `tier` and `priority`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unk
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported
 
 FOREVER_S = 365 * 86400
-"""Walltime of a job without a time limit in a partition without one."""
+"""Walltime in seconds of a job without a time limit, in a partition without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedSlurmJob:
-    """A pending job, and the settings that a start of it sends besides the nodes.
+    """A pending job, and the settings that its start sends in addition to the nodes.
 
     If its units are tasks that may share nodes, a start also sets the number of its nodes.
     """
@@ -51,7 +51,7 @@ class TranslatedSlurmJob:
     job: Job
     told: StartPinSettings
     task_by_task: TranslatedSlurmJob | None = None
-    """The same job as tasks that may share nodes, if it can also run in equal shares."""
+    """The same job split into tasks that may share nodes, if it can also run in equal shares."""
 
 
 def translate_pending_job(
@@ -64,8 +64,8 @@ def translate_pending_job(
     """Return a pending record as a job, or raise `JobNotModelled`.
 
     `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not times and
-    dependencies, which change. A job that does not fit the empty machine is left to Slurm instead of being ineligible:
-    the bridge's model may be wrong.
+    dependencies, which change. A job that does not fit the empty machine is left to Slurm instead of being marked
+    ineligible, because the bridge's model may be wrong.
     """
     require_supported(record)
     if (lost := describe_unknown_nodes("excluded_nodes", record, machine)) is not None:
@@ -118,7 +118,7 @@ def translate_placed_job(record: Record, job_id: int, machine: SlurmNodeTable, n
 
 
 def translate_unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
-    """Return a job with contradictory facts that occupies its nodes for long."""
+    """Return a job with contradictory facts that exclusively occupies its nodes for `FOREVER_S`."""
     amounts = machine.to_amount_vector(1, 0, {})
     assert amounts is not None
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
@@ -169,7 +169,7 @@ def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
 def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
     """Return how many seconds a pending job may run.
 
-    That is its own limit, else its partition's default, else its partition's maximum.
+    This is its own limit, otherwise its partition's default, otherwise its partition's maximum.
     """
     for minutes in (record["time_limit"], partition.default_time_min, partition.max_time_min):
         if minutes:
@@ -180,9 +180,9 @@ def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
 def find_allowed_node_set(
     record: Record, machine: SlurmNodeTable, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]
 ) -> int:
-    """Return the row of the nodes that a job may use.
+    """Return the row of the node set that a job may use.
 
-    Partition, features, shared resources, excluded nodes and reservations decide.
+    It depends on the partition, features, shared resources, excluded nodes and reservations.
     """
     mask = partition.members
     parts = [NodeSetPart("partition", partition.name)]
@@ -206,7 +206,7 @@ def find_allowed_node_set(
 
 
 def partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:
-    """Return the partition's state or limit that blocks the job; None if it may run."""
+    """Return the partition's state or limit that blocks the job, or None if the job may run."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
         return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))

@@ -1,4 +1,4 @@
-"""Translate Slurm's nodes into a `Cluster` of names, capacities and features."""
+"""Translate Slurm's nodes into a table of names, capacities and features."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_shared_amounts
 
 SHARING = frozenset({"shard", "mps"})
-"""Generic resources that are parts of GPUs: using one makes the other unavailable."""
+"""Generic resources that are parts of GPUs: allocating one makes the other unavailable."""
 FLAT = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
 TAKE_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
-"""Topology plugins that reject no single node; topology/torus3d takes only its placements."""
+"""Topology plugins that reject no single node; topology/torus3d accepts only its own placements."""
 
 
 def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
-    """Return by the name that partitions use the topology plugin; empty if it rejects no set of nodes.
+    """Return the deciding topology plugin by the name that partitions use; empty if it accepts any set of nodes.
 
-    The name "" stands for partitions that name none. `named` are the topologies of topology.yaml, the default first.
-    With that file Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With TopoOptional,
+    The name "" is for partitions that name none. `named` contains the topologies of topology.yaml, the default first.
+    If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With TopoOptional,
     topology/tree decides only for jobs that request it.
     """
     parameters = config.get("topology_parameters") or ()
@@ -39,11 +39,11 @@ def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A topology: its plugin, empty if that rejects no set of nodes."""
+    """A topology; its plugin is empty if it accepts any set of nodes."""
 
     plugin: str
     networks: tuple[str, ...] = ()
-    """The highest switch above each node, or its block; empty if unknown."""
+    """The topmost switch above each node, or its block; empty if unknown."""
 
 
 UNKNOWN = Topology("unknown")
@@ -52,22 +52,21 @@ UNKNOWN = Topology("unknown")
 
 @dataclass(slots=True)
 class SlurmNodeTable(NodeTable):
-    """The cluster as configured.
+    """The nodes of the cluster as configured.
 
-    `from_records` builds one; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic
-    resources
-    follow processors and memory.
+    `from_records` builds a table; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic
+    resources follow the columns of cores and memory.
     """
 
     threads: int
-    """CPUs per core: requests are rounded up to whole cores."""
+    """CPUs per core; requests are rounded up to whole cores."""
     features: dict[str, BoolArray]
     counts_memory: bool
     """Whether Slurm allocates memory (CR_*_Memory)."""
     shared: dict[str, IntArray]
-    """Generic resources that jobs share (`no_consume`): the number on each node, int64[N], by name."""
+    """Number of each generic resource that jobs share (`no_consume`) on each node, int64[N], by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
-    """By the name that partitions use, see `SlurmRecords.topologies`."""
+    """Topologies by the name that partitions use, see `SlurmRecords.topologies`."""
 
     @classmethod
     def from_records(
@@ -77,7 +76,7 @@ class SlurmNodeTable(NodeTable):
         previous: SlurmNodeTable | None = None,
         topologies: Mapping[str, Record] | None = None,
     ) -> SlurmNodeTable:
-        """Return `previous` if it still matches the nodes, else a new table.
+        """Return `previous` if it still matches the nodes, otherwise a new table.
 
         Names, capacities, features and topologies must be the same.
         """
@@ -104,14 +103,14 @@ class SlurmNodeTable(NodeTable):
         )
 
     def topology(self, name: str | None) -> Topology:
-        """Return the topology of a partition, which may name it."""
+        """Return the topology of a partition; `name` is the topology that the partition names, if any."""
         return self.topologies.get(name or "", UNKNOWN if name else Topology(""))
 
     def may_allocate_together(self, mask: BoolArray, topology: Topology) -> bool:
         """Return whether Slurm accepts any combination of these nodes for one job.
 
-        Measured, and read in the source of 22.05 to 26.05: topology/tree rejects nodes without a common switch,
-        topology/block rejects nodes that do not fill blocks. Nodes below one switch, or in one block, are never
+        According to measurements and the source of 22.05 to 26.05, topology/tree rejects nodes without a common switch,
+        and topology/block rejects nodes that do not fill blocks. Nodes below one switch, or in one block, are never
         rejected.
         """
         if not topology.plugin:
@@ -120,9 +119,9 @@ class SlurmNodeTable(NodeTable):
         return bool(topology.networks) and len(found) < 2 and "" not in found
 
     def shares_gpus(self, mask: BoolArray) -> bool:
-        """Return whether one of these nodes also allocates parts of GPUs.
+        """Return whether any of these nodes also allocates parts of GPUs.
 
-        Counts by resource do not show that.
+        Counts by resource do not show this.
         """
         return any(
             name.partition(":")[0] in SHARING and self.capacity[mask, column].any()
@@ -130,9 +129,9 @@ class SlurmNodeTable(NodeTable):
         )
 
     def to_amount_vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
-        """Return amounts in the order of `resources`, without `shared` ones.
+        """Return amounts in the order of `resources`, without `shared` resources.
 
-        None if a generic resource is unknown here.
+        Return None if the cluster does not have one of the generic resources.
         """
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
@@ -140,9 +139,9 @@ class SlurmNodeTable(NodeTable):
         return (self.round_up_to_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
 
     def mask_with_shared(self, gres: Amounts) -> BoolArray:
-        """Return the nodes that have these `shared` resources, bool[N].
+        """Return a mask of the nodes that have these `shared` resources, bool[N].
 
-        Raise `JobNotModelled` if jobs use one up on other nodes, or if some nodes have fewer than requested.
+        Raise `JobNotModelled` if jobs use up the resource on other nodes, or if some nodes have fewer than requested.
         """
         mask = np.ones(len(self.names), np.bool_)
         for name, count in gres.items():
@@ -175,8 +174,8 @@ def _facts(node: Record) -> tuple[object, ...]:
 def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
 
-    A node with impossible amounts (such as more memory reserved than present) or an unusable field has capacity 0: jobs
-    that fit only there are left to Slurm.
+    A node with impossible amounts (such as more reserved memory than present) or with an unusable field has capacity 0;
+    jobs that fit only on such nodes are left to Slurm.
     """
     gres = [parse_gres_amounts(node["configured_gres"] or {}) for node in nodes]
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
@@ -198,7 +197,7 @@ def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
 
 
 def _features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
-    """Return the nodes that have a feature, by feature."""
+    """Return masks of the nodes that have a feature, by feature."""
     features: dict[str, BoolArray] = {}
     for row, node in enumerate(nodes):
         for feature in node["active_features"] or ():

@@ -1,6 +1,6 @@
 """Translate one reading of plain Slurm records into an `Observation`.
 
-Each subject has a module of its own.
+Each subject has its own module.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unus
 from cpsched_bridge.ports import Observation, Outage
 
 SPARE_SETS = 100
-"""Maximum number of unused node sets, in addition to as many as are used, before all are dropped."""
+"""Maximum number of unused node sets, beyond as many as are in use, before all sets are dropped."""
 
 
 @dataclass(slots=True)
 class SlurmTranslator:
-    """Translate readings, and keep what later readings need of earlier ones."""
+    """A translator of readings that keeps the state later readings need."""
 
     counts_memory: bool = True
     """Whether Slurm allocates memory at all (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
-    """Whether accounts of partitions are checked, as `partition_access.parse_account_checks` returns it."""
+    """Whether partitions check accounts, in the form that `partition_access.parse_account_checks` returns."""
     cluster_name: str = ""
     job_defaults: str | None = None
     """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
@@ -61,19 +61,20 @@ class SlurmTranslator:
     free: IntArray | None = None
     """The free amounts at the last reading, int64[N, R]."""
     to_come: tuple[FutureCoreReservation, ...] = ()
-    """The future reservations of parts of nodes at the last reading."""
+    """Future reservations of parts of nodes, at the last reading."""
     _partitions: PartitionTranslator = field(default_factory=PartitionTranslator)
     _running: RunningJobTranslator = field(default_factory=RunningJobTranslator)
     _ended: ReportedEndedJobs = field(default_factory=ReportedEndedJobs)
     _jobs: dict[int, Job] = field(default_factory=dict)
-    """Jobs as they were when pending or running: an ended job is learned under the same request."""
+    """Jobs as translated while pending or running, so that an ended job is learned under the same request."""
 
     def observe(
         self, seen: SlurmRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
     ) -> Observation:
-        """Return the observation of one reading.
+        """Return the observation for one reading.
 
-        `pinned` are jobs whose node list the bridge set. `above` maps each account to its parent, if known.
+        `pinned` contains the jobs whose node list was set by the bridge. `above` maps each account to its parent, if
+        known.
         """
         machine = self._machine(seen)
         partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
@@ -132,20 +133,20 @@ class SlurmTranslator:
         )
 
     def list_remembered_jobs(self, seen: SlurmRecords) -> list[EndedJob]:
-        """Return every ended job that the controller remembers, by end.
+        """Return every ended job that the controller remembers, by end time.
 
-        Later observations report them again.
+        Later observations report these jobs again.
         """
         return list_ended_jobs(seen.jobs, self._machine(seen), self._jobs)
 
     def translate_sacct_jobs(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
-        """Return jobs of the accounting database on this reading's machine, by end."""
+        """Return jobs from the accounting database, translated for this reading's machine, by end time."""
         return ended_jobs_from_sacct(records, self._machine(seen))
 
     def _machine(self, seen: SlurmRecords) -> SlurmNodeTable:
-        """Return the machine as configured; a new one clears earlier translations.
+        """Return the machine as configured; a new machine clears earlier translations.
 
-        Each list of excluded nodes that a user writes is a node set. Sets of ended jobs must not remain.
+        Each list of excluded nodes that a user specifies is a node set. The sets of ended jobs must not accumulate.
         """
         previous = None if self._is_crowded() else self.machine
         machine = SlurmNodeTable.from_records(seen.nodes, self.counts_memory, previous, seen.topologies)
@@ -168,7 +169,7 @@ class SlurmTranslator:
         return len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
 
     def _forget(self, jobs: Sequence[Record]) -> None:
-        """Remove what was kept for jobs that the controller has forgotten."""
+        """Remove all data about jobs that the controller has forgotten."""
         alive = {
             number
             for job in jobs
@@ -186,7 +187,7 @@ class SlurmTranslator:
 
 
 def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
-    """Return the running jobs by name of their reservation."""
+    """Return the running jobs by the name of their reservation."""
     names = {
         slurm_job_ids.job_id_of_record(job): job["reservation"]
         for job in jobs
@@ -202,8 +203,8 @@ def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> di
 def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservation], now_s: int) -> tuple[Outage, ...]:
     """Return outages: reservations of whole nodes by start, then unavailable nodes.
 
-    Unavailable nodes of one state are one outage. Slurm marks the nodes of an active maintenance in their state, too.
-    They are reported once, as reserved.
+    Unavailable nodes with the same state form one outage. Slurm also marks the nodes of an active maintenance
+    reservation in their state. These nodes are reported once, as reserved.
     """
     found = [
         Outage("reserved", r.name, tuple(r.members.nonzero()[0].tolist()), r.start_s, r.end_s) for r in reservations
@@ -220,6 +221,6 @@ def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservatio
 
 
 def _kind(state: str) -> Literal["drained", "down"]:
-    """Return "drained" for a working node with planned work, "down" for any other."""
+    """Return "drained" for a working node that is being drained, and "down" for any other."""
     base, *flags = state.split("+")
     return "drained" if base in slurm_states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

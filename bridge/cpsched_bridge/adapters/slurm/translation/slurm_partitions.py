@@ -1,4 +1,4 @@
-"""Translate Slurm's partitions: their nodes and what they allow."""
+"""Translate Slurm's partitions: their nodes and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unus
 
 @dataclass(slots=True)
 class SlurmPartition:
-    """What a partition allows; None for no limit."""
+    """The nodes and limits of a partition; a limit is None if not set."""
 
     name: str
     state: str
@@ -30,24 +30,24 @@ class SlurmPartition:
     denied_accounts: frozenset[str] = frozenset()
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
-    """Names of accounts and QOS are in lower case: Slurm ignores their case."""
+    """Names of accounts and QOS are in lower case, because Slurm ignores their case."""
     allowed_groups: frozenset[str] | None = None
     topology: str | None = None
-    """The name of the partition's own topology in topology.yaml."""
+    """Name of the partition's own topology in topology.yaml."""
     job_defaults: str | None = None
     """Slurm's defaults for jobs that request GPUs."""
 
 
 @dataclass(slots=True)
 class PartitionTranslator:
-    """Translate partitions by name; an unchanged record is not translated again."""
+    """A translator of partitions that does not translate unchanged records again."""
 
     _known: dict[str, tuple[Record, SlurmPartition]] = field(default_factory=dict)
 
     def read(
         self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
     ) -> dict[str, SlurmPartition]:
-        """Return the partitions of one reading; `job_defaults` are those of slurm.conf."""
+        """Return the partitions of one reading by name; `job_defaults` are those in slurm.conf."""
         for record in table:
             known = self._known.get(record["name"])
             if known is None or known[0] != record:
@@ -55,12 +55,12 @@ class PartitionTranslator:
         return {record["name"]: self._known[record["name"]][1] for record in table}
 
     def clear(self) -> None:
-        """Clear the translations for another machine."""
+        """Discard the translations, which belong to another machine."""
         self._known.clear()
 
 
 def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
-    """Return one partition; `job_defaults` apply if it sets none."""
+    """Return one partition; `job_defaults` apply if the partition sets none."""
     sharing = str(record["oversubscribe"] or "NO").upper()
     return SlurmPartition(
         name=record["name"],
@@ -92,7 +92,7 @@ def _denied(record: Record, name: str) -> frozenset[str]:
 
 
 def _unmodelled(record: Record, sharing: str) -> str | None:
-    """Return why jobs of the partition are left to Slurm, if they are."""
+    """Return why jobs of the partition are left to Slurm, or None if they are not."""
     if is_unusable(record):
         return make_unusable_object("partition", record).why
     per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]

@@ -56,25 +56,25 @@ class PendingJobContext:
     partitions: Mapping[str, SlurmPartition]
     reservations: tuple[SlurmReservation, ...]
     pinned: Collection[int]
-    """Jobs whose node list the bridge set."""
+    """Jobs whose node list was set by the bridge."""
     guarded: bool
-    """Whether the submit plugin is loaded: without it its words in a job's comment prove nothing."""
+    """Whether the submit plugin is loaded; otherwise its marks in a job's comment prove nothing."""
     doors: PartitionAccessContext
     room: FreeNodeCapacity
-    """What fits on the free nodes."""
+    """The capacity of the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
     wakeable: WakeableNodeCapacity
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A translated record with the values that it depends on."""
+    """A translated record, with the values on which the translation depends."""
 
     record: Record
     partition: SlurmPartition | None
     conflicts: tuple[SlurmReservation, ...]
     asked: TranslatedSlurmJob | PendingReason
-    """The reason, if the job is left to Slurm."""
+    """The translated job, or the reason if the job is left to Slurm."""
 
     def still(self, record: Record, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]) -> bool:
         """Return whether translating again would give the same result."""
@@ -88,17 +88,17 @@ class _Known:
 
 @dataclass(slots=True)
 class PendingJobTranslator:
-    """Translate the pending jobs; an unchanged record is not translated again."""
+    """A translator of pending jobs that does not translate unchanged records again."""
 
     asked: dict[int, TranslatedSlurmJob] = field(default_factory=dict)
     """The modelled jobs of the last reading, by job number."""
     limits: array_tasks.ArrayTaskLimits = field(default_factory=array_tasks.ArrayTaskLimits)
     _known: dict[int, _Known] = field(default_factory=dict)
     _by_task: set[int] = field(default_factory=set)
-    """Jobs that were last read task by task although they can run in equal shares."""
+    """Jobs last translated task by task, although they can also run in equal shares."""
 
     def read(self, jobs: Sequence[Record], around: PendingJobContext) -> tuple[list[PendingJob], list[UnmanagedJob]]:
-        """Return the pending jobs in arrival order, and those left to Slurm."""
+        """Return the pending jobs in arrival order, and the jobs left to Slurm."""
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[UnmanagedJob] = []
@@ -129,9 +129,10 @@ class PendingJobTranslator:
         before: Mapping[int, TranslatedSlurmJob],
         around: PendingJobContext,
     ) -> TranslatedSlurmJob | PendingReason:
-        """Return what the record requests, or why it is left to Slurm.
+        """Return the job that the record requests, or why it is left to Slurm.
 
-        A job whose start is under way keeps its earlier request: the bridge's pin changes more than the list of nodes.
+        A job whose start is in progress keeps its earlier request, because the bridge's pin changes more than the node
+        list.
         """
         if not numbers:
             return JobNotModelled("its waiting tasks cannot be read").reason
@@ -175,8 +176,8 @@ class PendingJobTranslator:
     ) -> list[PendingJob]:
         """Return one pending job for each number of a record.
 
-        All but the first `room` tasks of an array must wait. `wait` is another reason for which the whole record waits
-        now.
+        All tasks of an array except the first `room` must wait. `wait` is another reason why the whole record must
+        currently wait.
         """
         found = []
         hold, pinned = slurm_states.hold_from_record(record, around.guarded), bool(record["required_nodes"])
@@ -202,10 +203,10 @@ class PendingJobTranslator:
     def _split(
         self, number: int, asked: TranslatedSlurmJob, hold: Hold, around: PendingJobContext
     ) -> TranslatedSlurmJob:
-        """Return the job in equal shares, or task by task if it can start now only so.
+        """Return the job in equal shares, or task by task if it can start now only in that form.
 
-        Equal shares keep a job on few nodes. A job whose start is under way keeps its split. A job that the bridge may
-        not start is shown in equal shares.
+        Equal shares keep a job on few nodes. A job whose start is in progress keeps its split. A job that the bridge
+        may not start is shown in equal shares.
         """
         by_task = asked.task_by_task
         if by_task is None:
@@ -218,17 +219,17 @@ class PendingJobTranslator:
         return by_task if number in self._by_task else asked
 
     def get_modelled_jobs(self) -> dict[int, Job]:
-        """Return the requests of the last reading's modelled jobs, by number."""
+        """Return the requests of the modelled jobs in the last reading, by number."""
         return {number: asked.job for number, asked in self.asked.items()}
 
     def retain_jobs(self, numbers: set[int]) -> None:
-        """Remove all other jobs."""
+        """Forget all jobs except these."""
         for number in self._known.keys() - numbers:
             del self._known[number]
         self._by_task &= numbers
 
     def clear(self) -> None:
-        """Clear the translations for another machine."""
+        """Discard the translations, which belong to another machine."""
         self._known.clear()
         self._by_task.clear()
         self.asked.clear()
@@ -261,7 +262,7 @@ def _attracted(record: Record, asked: TranslatedSlurmJob, around: PendingJobCont
 
 
 def _beside(job: Job, around: PendingJobContext) -> Job:
-    """Return the job without nodes where it would use cores that are reserved later."""
+    """Return the job, excluding nodes on which it would use cores that are reserved for later."""
     met = [each for each in around.to_come if each.conflicts_with_job(around.now_s, job.walltime_s)]
     if not met:
         return job
@@ -282,9 +283,9 @@ ASLEEP = PendingReason(PendingCode.SLEEPING_NODES)
 
 
 def _sleepers(pending: Sequence[PendingJob], around: PendingJobContext) -> set[int]:
-    """Return the jobs that could start now only if Slurm woke nodes for them.
+    """Return the numbers of the jobs that could start now only if Slurm woke nodes for them.
 
-    Jobs that are not held come first, since Slurm may already be waking nodes for them.
+    Jobs that are not held come first, because Slurm may already be waking nodes for them.
     """
     found = set()
     for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):

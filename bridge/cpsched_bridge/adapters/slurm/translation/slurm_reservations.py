@@ -1,15 +1,16 @@
-"""Translate Slurm's reservations: what they hold, and which jobs may use them.
+"""Translate Slurm's reservations: the resources they hold, and the jobs that may use them.
 
-Read in Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`, `_valid_job_access_resv`):
+The rules were read in Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`,
+`_valid_job_access_resv`):
 
 - A reservation holds whole nodes, or some cores of nodes and possibly generic resources. Other jobs cannot use those. A
-  job with whole nodes gets no node that a reservation holds in part.
-- MAINT, ALL_NODES and PART_NODES block starts whatever the number of cores: such a reservation closes its nodes. A
-  reservation with unreadable flags does, too.
-- IGNORE_JOBS, OVERLAP, REPLACE and STATIC decide how nodes were chosen, and FLEX what else its own jobs may use. They
-  do not affect other jobs. For TIME_FLOAT Slurm shows the start as it moves.
-- A MAGNETIC one accepts jobs that do not name it: while it could hold such a job, Slurm places the job.
-- One without nodes (ANY_NODES) holds licences, and jobs that request licences are left to Slurm.
+  job that requires whole nodes gets no node that is partly reserved.
+- MAINT, ALL_NODES and PART_NODES block starts regardless of the number of cores, so such a reservation closes its
+  nodes. A reservation with unreadable flags also closes them.
+- IGNORE_JOBS, OVERLAP, REPLACE and STATIC determine how nodes were chosen, and FLEX which other resources its own jobs
+  may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the moving start time.
+- A MAGNETIC reservation accepts jobs that do not name it: while it could hold such a job, Slurm places the job.
+- A reservation without nodes (ANY_NODES) holds licences, and jobs that request licences are left to Slurm.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ CLOSING = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlurmReservation:
-    """What is reserved from `start_s` to `end_s`."""
+    """A reservation of nodes or parts of nodes from `start_s` to `end_s`."""
 
     name: str
     members: BoolArray
-    """The nodes that it holds as a whole."""
+    """Mask of the nodes that are reserved as a whole."""
     start_s: int
     end_s: int
     held: IntArray | None = None
-    """What it holds of other nodes, int64[N, R]; None if nothing."""
+    """Amounts reserved on other nodes, int64[N, R]; None if there are none."""
     record: Record = field(default_factory=dict)
 
     @property
     def partly_reserved_nodes(self) -> BoolArray:
-        """Return the nodes that it holds in part."""
+        """Return a mask of the nodes that are reserved in part."""
         if self.held is None:
             return np.zeros_like(self.members)
         found: BoolArray = np.any(self.held, axis=1)
@@ -55,7 +56,7 @@ class SlurmReservation:
 
     @property
     def is_magnetic(self) -> bool:
-        """Return whether jobs need not name it; unreadable flags may include MAGNETIC."""
+        """Return whether jobs may use the reservation without naming it; unreadable flags may include MAGNETIC."""
         flags = self.record.get("flags", ())
         return flags is None or "MAGNETIC" in flags
 
@@ -65,7 +66,7 @@ def translate_reservations(
 ) -> tuple[SlurmReservation, ...]:
     """Return the reservations of nodes that have not ended, by start.
 
-    One with unreadable nodes excludes no node: Slurm itself rejects starts there.
+    A reservation with unreadable nodes excludes no node, because Slurm itself rejects starts on its nodes.
     """
     threads = {node["name"]: node["threads_per_core"] or 1 for node in nodes}
     found = [_reservation(r, threads, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s]
@@ -89,7 +90,7 @@ def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeT
 
 
 def _cores(ids: str) -> int:
-    """Return how many cores a list such as "0-3,8" names.
+    """Return the number of cores in a list such as "0-3,8".
 
     An unreadable list counts as 0, which closes the node.
     """
@@ -100,10 +101,10 @@ def _cores(ids: str) -> int:
 
 
 def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
-    """Add memory and generic resources, of which Slurm shows the sum over all nodes.
+    """Add memory and generic resources, for which Slurm reports the totals over all nodes.
 
-    Memory follows the cores. Slurm does not show which nodes have the generic resources. So each may have all of them,
-    of any type unless one is named.
+    Memory is distributed in proportion to the cores. Slurm does not show which nodes provide the generic resources, so
+    each node may have to provide all of them, of any type unless one is named.
     """
     cores = held[parts, CORES]
     if machine.counts_memory and cores.sum():
@@ -118,9 +119,9 @@ def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], mach
 def conflicting_reservations(
     reservations: Iterable[SlurmReservation], now_s: int, end_s: int
 ) -> tuple[SlurmReservation, ...]:
-    """Return reservations of whole nodes that begin before a job ends.
+    """Return the reservations of whole nodes that begin before a job ends.
 
-    The job starts now and ends at `end_s`.
+    The job would start now and end at `end_s`.
     """
     return tuple(r for r in reservations if now_s < r.start_s < end_s and r.members.any())
 
@@ -134,10 +135,10 @@ def find_magnetic_reservation(
     machine: SlurmNodeTable,
     doors: PartitionAccessContext,
 ) -> SlurmReservation | None:
-    """Return the magnetic reservation in which Slurm could start a job now.
+    """Return the magnetic reservation in which Slurm could start a job now, or None.
 
-    `span` is the job's start and end. Slurm starts no job there that would end after the reservation, unless that is
-    FLEX. If it is unknown whether the job may use the reservation, Slurm decides.
+    `span` is the job's start and end. Slurm does not start a job that would end after the reservation, unless the
+    reservation is FLEX. If it is unknown whether the job may use the reservation, Slurm decides.
     """
     now_s, end_s = span
     for each in reservations:
@@ -182,9 +183,9 @@ def _allows(names: Sequence[str] | None) -> bool:
 
 
 def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
-    """Return whether a list of names admits one of these; an empty list admits all.
+    """Return whether a list of names admits any of `mine`; an empty list admits all.
 
-    It lists allowed names, or denied names with a leading "-".
+    The list contains allowed names, or denied names with a leading "-".
     """
     if not names:
         return True
@@ -193,28 +194,28 @@ def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
 
 
 def _in_groups(groups: Sequence[str] | None, user: str, doors: PartitionAccessContext) -> bool:
-    """Return whether the user may be in one of the groups; True without groups."""
+    """Return whether the user may be in one of the groups; True if no groups are set."""
     return not groups or not set(groups) <= set(doors.outside.get(user, ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FutureCoreReservation:
-    """A future reservation of parts of nodes, and what it leaves to earlier jobs."""
+    """A future reservation of parts of nodes, and the capacity it leaves to earlier jobs."""
 
     name: str
     start_s: int
     parts: BoolArray
     room: IntArray
-    """int64[N, R]: capacity without what is reserved then and what jobs hold that still run then."""
+    """Capacity minus the amounts reserved at the start and the amounts of jobs that still run then, int64[N, R]."""
 
     def conflicts_with_job(self, now_s: int, walltime_s: int) -> bool:
-        """Return whether a job that starts now would still run when it begins."""
+        """Return whether a job that starts now would still be running when the reservation begins."""
         return now_s < self.start_s < now_s + walltime_s
 
     def mask_blocked_nodes(self, request: Request) -> BoolArray:
-        """Return nodes that hold no unit of a request beside it, bool[N].
+        """Return a mask of the nodes that cannot hold a unit of a request beside the reservation, bool[N].
 
-        A job with whole nodes gets none of its nodes.
+        A job that requires whole nodes cannot use any node of the reservation.
         """
         if request.exclusive:
             return self.parts

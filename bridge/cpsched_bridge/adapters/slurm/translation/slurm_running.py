@@ -1,6 +1,6 @@
-"""Translate jobs that have nodes: where they run, and their allocation on each.
+"""Translate jobs that have nodes: where they run, and their allocation on each node.
 
-Without a layout only the total of a job on several nodes is known: such a job counts in equal shares.
+Without a layout, only the total of a job on several nodes is known; the job then counts in equal shares.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from cpsched_bridge.adapters.slurm.translation.task_distribution import distribu
 
 @dataclass(slots=True)
 class RunningJobTranslator:
-    """Translate the running jobs; an unchanged record is not translated again."""
+    """A translator of running jobs that does not translate unchanged records again."""
 
     otherwise: dict[int, str] = field(default_factory=dict)
-    """By number, what jobs have now that differs from their request when pending."""
+    """By job number, a description of an allocation that differs from the request made while pending."""
     _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
 
     def read(self, seen: SlurmRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
         """Return the jobs of one reading that occupy nodes.
 
-        `known` holds jobs by number as earlier readings saw them. A job with exactly its requested allocation stays
-        that job. Any other job is added.
+        `known` maps numbers to jobs as translated in earlier readings. A job whose allocation equals its request keeps
+        that translation. Any other job is added to `known`.
         """
         placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING and job["allocated_nodes"])
         running = [self._read(job, seen.layouts.get(job["id"]), machine, known, seen.now_s) for job in placed]
@@ -95,14 +95,14 @@ class RunningJobTranslator:
         return RunningJob(dataclasses.replace(job, request=request), 0, placement)
 
     def retain_jobs(self, numbers: set[int]) -> None:
-        """Remove all other jobs."""
+        """Forget all jobs except these."""
         for number in self._known.keys() - numbers:
             del self._known[number]
         for number in self.otherwise.keys() - numbers:
             del self.otherwise[number]
 
     def clear(self) -> None:
-        """Clear the translations for another machine."""
+        """Discard the translations, which belong to another machine."""
         self._known.clear()
         self.otherwise.clear()
 
@@ -110,8 +110,8 @@ class RunningJobTranslator:
 def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
     """Return `running` without nodes whose capacity their jobs would exceed.
 
-    If the equal shares of a job's total exceed a node, the job loses that node. So no decision counts on what the job
-    releases there.
+    If an equal share of a job's total exceeds a node, the job loses that node, so that no decision relies on resources
+    that the job would release there.
     """
     used = sum_running_requests(machine, running)
     kept = list(running)
@@ -127,7 +127,7 @@ def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJ
 
 
 def keep_returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
-    """Return the job without its nodes that stay unusable when it ends.
+    """Return the job without its nodes that will remain unusable when it ends.
 
     Drained nodes are an example.
     """
@@ -136,9 +136,9 @@ def keep_returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
 
 
 def compute_amounts(record: Record, nodes: list[int], layout: Layout | None, machine: SlurmNodeTable) -> Amounts | None:
-    """Return what a placed job has on its nodes.
+    """Return a placed job's amounts on its nodes, by node.
 
-    None if Slurm reports only its total on several nodes.
+    Return None if Slurm reports only the total over several nodes.
     """
     if len(nodes) == 1:
         return {nodes[0]: allocated_per_node(record, machine, 1)}
@@ -152,10 +152,10 @@ def compute_amounts(record: Record, nodes: list[int], layout: Layout | None, mac
 
 
 def find_requested_placement(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
-    """Return where a job's units are if its allocation equals its request; else None.
+    """Return where a job's units are if its allocation equals its request, otherwise None.
 
-    A job with whole nodes only needs the requested number of nodes. A type of generic resource that was not requested
-    counts as its general name.
+    A job that requires whole nodes only needs the requested number of nodes. A type of generic resource that was not
+    requested counts under its general name.
     """
     nodes = sorted(amounts)
     if request.exclusive:
@@ -177,6 +177,6 @@ def _units(request: Request, amounts: tuple[int, ...]) -> int:
 
 
 def _asked_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
-    """Return all columns but the types of generic resources that the request omits."""
+    """Return all columns except types of generic resources that were not requested."""
     columns = enumerate(zip(machine.resources, request.per_unit, strict=True))
     return [at for at, (name, amount) in columns if amount or ":" not in name]

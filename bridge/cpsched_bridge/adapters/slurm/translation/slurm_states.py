@@ -6,17 +6,18 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Holder
 
 OURS = "bridge:"
-"""The prefix of every word of the plugin."""
+"""Prefix of every mark that the submit plugin writes."""
 WAIT = "bridge:wait"
-"""The mark that the submit plugin writes into admin_comment of new jobs, and into comment when the bridge holds
-them.
+"""The submit plugin's mark in a job's admin_comment or comment.
+
+It is written to admin_comment when a job is submitted, and to comment when the bridge holds the job.
 """
 USER_HELD = "bridge:user-held"
 ADMIN_HELD = "bridge:admin-held"
-"""Words that the plugin adds to a job's comment when a user or administrator holds it, too."""
+"""Marks that the plugin adds to a job's comment if a user or administrator also holds the job."""
 
 PINNED = "bridge:pinned("
-"""The plugin's mark of a node list that the bridge set; the brackets hold the list that the owner requested."""
+"""The plugin's mark for a node list set by the bridge; the parentheses contain the list that the owner requested."""
 
 HELD_BY_USER = "JobHeldUser"
 HELD_BY_ADMIN = "JobHeldAdmin"
@@ -28,7 +29,7 @@ LAUNCH_FAILED = frozenset(
         "slurm_cred_create failure, holding job.",
     }
 )
-"""Slurm's reasons of a job that it holds because a node could not launch it: its prolog failed, or it still runs."""
+"""Slurm's reasons for holding a job that a node could not launch: its prolog failed, or it is still running."""
 OWN_HOLDS = LAUNCH_FAILED | frozenset(
     {
         "BadConstraints",
@@ -38,13 +39,16 @@ OWN_HOLDS = LAUNCH_FAILED | frozenset(
         "ReservationInvalid",
     }
 )
-"""Reasons with which Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
+"""Reasons for which Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
 LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
-"""The holds that an administrator must lift; after a release of the others Slurm checks again."""
+"""Holds that an administrator must lift; after a release of the other jobs, Slurm checks again."""
 
 PENDING = "PENDING"
 SPECIAL_EXIT = "SPECIAL_EXIT"
-"""Requeued and held, by `scontrol requeuehold` or a site's rule for exit codes, until an administrator releases it."""
+"""State of a job requeued and held by `scontrol requeuehold` or a site's exit code rule;
+
+an administrator releases it.
+"""
 COMPLETED = "COMPLETED"
 OCCUPYING = frozenset(
     {
@@ -59,7 +63,7 @@ OCCUPYING = frozenset(
         "REQUEUED",
     }
 )
-"""States in which nodes are, or may be, in use. A requeued job is COMPLETING or REQUEUED before it is pending."""
+"""States in which nodes are or may be in use. A requeued job is COMPLETING or REQUEUED before it is pending."""
 ENDED = frozenset(
     {
         "COMPLETED",
@@ -76,11 +80,11 @@ ENDED = frozenset(
 
 USABLE_NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 HARMLESS_NODE_FLAGS = frozenset({"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
-"""Flags with which a node accepts jobs. Any other (DRAIN, NOT_RESPONDING, MAINTENANCE) excludes it."""
+"""Flags of nodes that accept jobs. Any other flag (DRAIN, NOT_RESPONDING, MAINTENANCE) excludes the node."""
 POWER_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
-"""Flags of nodes that Slurm has switched off, or is switching on or off."""
+"""Flags of nodes that Slurm has powered down, or is powering down or up."""
 RESERVED = "RESERVED"
-"""The flag of a node that an active reservation holds wholly or partly."""
+"""Flag of a node that an active reservation holds wholly or partly."""
 
 
 def classify_hold(
@@ -91,18 +95,18 @@ def classify_hold(
     restarts: int | None,
     guarded: bool,
 ) -> Hold:
-    """Return who holds a pending job, by the rule in `docs/safety.md`.
+    """Return the kind of hold on a pending job, by the rule in `docs/safety.md`.
 
     The dead-man timer applies the same rule. Priority 0 means that the job is held. `guarded` means that the submit
-    plugin is loaded: without it, users can write its words into a comment. A permitting word counts only between single
-    spaces, a forbidding word between any blanks.
+    plugin is loaded; without it, users can write its marks into a comment. A mark that permits a release counts only
+    between single spaces, and a mark that forbids it between any blanks.
 
-    - A hold that the plugin saw the owner or another administrator make must stay.
-    - If Slurm's reason is one of `OWN_HOLDS`, Slurm holds the job itself.
+    - A hold that the plugin saw the owner or another administrator set must stay.
+    - If Slurm's reason is one of `OWN_HOLDS`, Slurm itself holds the job.
     - The admin comment, which users and operators cannot write, proves the plugin's hold. An administrator may have
-      added a hold that the plugin did not see. So the comment must have the plugin's word, too, or the job was never
-      requeued and its reason is not an administrator's hold.
-    - For any other hold the reason identifies an owner's hold. For the rest only the ledger counts.
+      added a hold that the plugin did not see. Therefore, either the comment must also contain the plugin's mark, or
+      the job must never have been requeued and its reason must not be an administrator's hold.
+    - For any other hold, the reason identifies an owner's hold. For the remaining holds, only the ledger counts.
     """
     if priority != 0:
         return Hold.NONE
@@ -119,7 +123,7 @@ def classify_hold(
 
 
 def hold_from_record(record: Record, guarded: bool) -> Hold:
-    """Return who holds the pending job of a record; see `classify_hold`."""
+    """Return the kind of hold on a record's pending job; see `classify_hold`."""
     return classify_hold(
         record["priority"],
         record["state_reason"],
@@ -136,26 +140,26 @@ def find_holder(record: Record) -> Holder:
 
 
 def is_pinned_by_bridge(record: Record, guarded: bool) -> bool:
-    """Return whether the plugin saw the bridge pin this job.
+    """Return whether the plugin recorded that the bridge pinned this job.
 
     Without the plugin, a user can write the mark.
     """
     if not guarded and record["admin_comment"] != WAIT:
         return False
     comment = record["comment"] or ""
-    words = comment.split(" ") if PINNED in comment else ()  # a user's comment may be a thousand blanks
+    words = comment.split(" ") if PINNED in comment else ()  # a user's comment may consist of a thousand blanks
     return any(word.startswith(PINNED) and word.endswith(")") for word in words)
 
 
 def strip_reserved_state(state: str) -> str:
-    """Return a node's state without the mark of a reservation."""
+    """Return a node's state without the reservation flag."""
     return "+".join(part for part in state.split("+") if part.upper() != RESERVED)
 
 
 def is_node_sleeping(state: str) -> bool:
-    """Return whether a node in this state ("IDLE+CLOUD+POWERED_DOWN") is off.
+    """Return whether a node in this state, such as "IDLE+CLOUD+POWERED_DOWN", is off.
 
-    It wakes for a job that Slurm starts there.
+    It wakes for a job that Slurm starts on it.
     """
     base, *flags = state.upper().split("+")
     rest = set(flags) - POWER_FLAGS

@@ -1,9 +1,9 @@
 """Predict how Slurm splits the starts of a round whose tasks may share nodes.
 
 A dispatcher places the tasks of such a job on nodes. Slurm accepts the nodes, but not the number of tasks on each: it
-computes that from the free resources when it starts the job (`task_distribution`). Other sent starts on the same nodes
-may come before or after it. So a start is sent only if the split is the same either way. Otherwise the job waits a
-cycle, until those others run.
+computes that number from the free resources when it starts the job (`task_distribution`). Other sent starts on the same
+nodes may take effect before or after this one. A start is therefore sent only if the split is the same either way.
+Otherwise the job waits for a cycle, until the others run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def defer_reservation_conflicts(
     capacity: IntArray,
     now_s: int,
 ) -> list[SentJobStart | str]:
-    """Replace starts that together would use cores that are reserved later."""
+    """Return the starts, with those replaced by a reason that together would use cores reserved for later."""
     found = list(starts)
     for each in to_come:
         left = each.room.copy()
@@ -86,14 +86,14 @@ class _Round:
         self._split: list[SentJobStart] = []
 
     def add(self, sent: SentJobStart, sign: int = 1) -> None:
-        """Add a sent start; with sign -1, remove it."""
+        """Add a sent start; if `sign` is -1, remove it."""
         for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
             self._taken[node] += sign * amounts
         if is_split_by_slurm(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
 
     def settle(self, start: SentJobStart) -> SentJobStart | str:
-        """Return and add the start as Slurm will execute it, or return why it must wait."""
+        """Return and add the start as Slurm will execute it, or return the reason why it must wait."""
         found = self._as_slurm_splits(start) if is_split_by_slurm(start.request) else start
         if found is None:
             return TAKEN

@@ -1,4 +1,4 @@
-"""Compute what a pin changes in a job's record, and how to restore it."""
+"""Compute the changes that a pin makes to a job's record, and the settings that restore them."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 @dataclass(frozen=True, slots=True)
 class StartPinSettings:
-    """The settings that a start sends with the nodes, to make Slurm split as planned."""
+    """The settings that a start sends with the nodes, so that Slurm splits the job as planned."""
 
     tasks_per_node: int
-    """0 if Slurm needs no such number."""
+    """Number of tasks per node; 0 if Slurm does not need it."""
     node_count: int
-    """The exact number of nodes of the job; 0 if no other number is possible."""
+    """Exact number of nodes of the job; 0 if no other number is possible."""
     restore: str
-    """scontrol settings that restore what the pin changes in the record; may be empty."""
+    """scontrol settings that restore the record fields changed by the pin; may be empty."""
     cpus_per_node: int = 0
-    """The minimum CPUs per node that go with `tasks_per_node`; 0 if that is 0. See `BY_ITSELF`."""
+    """Minimum CPUs per node to send with `tasks_per_node`; 0 if that is 0. See `BY_ITSELF`."""
     cpus: int = 0
-    """The CPUs of the job, which a change of the minimum CPUs per node would change."""
+    """CPUs of the job, which a change of the minimum CPUs per node would otherwise alter."""
     num_nodes: str = ""
-    """The number of nodes that goes with these; empty for a job of one node without another setting."""
+    """Number of nodes to send with these settings; empty for a single-node job without other settings."""
     restore_all: str = ""
-    """Settings that restore all that a number of tasks per node changes, or what is set with it."""
+    """Settings that restore everything changed by a number of tasks per node or by settings sent with it."""
     most_nodes: int | None = None
-    """The maximum number of nodes that the job may be set to; None: its present number."""
+    """Maximum number of nodes that the job may be set to; None keeps its present number."""
 
     def format_node_count(self, count: int) -> str:
-        """Return scontrol's word for `count` nodes, as a range.
+        """Return scontrol's text for `count` nodes, as a range.
 
-        From some release on, a single number would become the maximum as well, which cannot be removed again. Without a
-        maximum in the record the range is open up to `most_nodes`.
+        From some release on, a single number would also become the maximum, which cannot be removed again. If the
+        record has no maximum, the range is open up to `most_nodes`.
         """
         return f"{count}-{count if self.most_nodes is None else max(count, self.most_nodes)}"
 
 
 BY_ITSELF = (26, 5)
-"""The first release that is known to make equal shares from a number of tasks per node alone.
+"""First release known to make equal shares from a number of tasks per node alone.
 
-Measured with `TasksPerNode` alone: 22.05 gave `-N2 -n4` three processors and one, and `-n20` on two nodes 17. 24.11
-made ten tasks on one node from `-n20`. With the number of nodes, the minimum CPUs per node and the CPUs of the job,
-both split as requested. Releases between were not tried, and get all these settings.
+Measured with only `TasksPerNode`: 22.05 gave `-N2 -n4` three processors and one, and `-n20` on two nodes 17. 24.11 made
+ten tasks on one node from `-n20`. With the number of nodes, the minimum CPUs per node and the CPUs of the job, both
+releases split as requested. Releases in between were not tested, and receive all these settings.
 """
 
 
 def make_start_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
-    """Return the settings that split a job in equal shares over `nodes`, with CPUs."""
+    """Return the settings that split a job in equal shares over `nodes` nodes, including CPUs."""
     told = _tasks_told(record, nodes, most_nodes)
     if not told.tasks_per_node:
         return told
@@ -69,7 +69,7 @@ def make_task_start_pins(record: Record, most_nodes: int | None) -> StartPinSett
 
 
 def _open_end(record: Record, most_nodes: int | None) -> int | None:
-    """Return the maximum number of nodes that stands for none: one for each task.
+    """Return the maximum number of nodes that represents no maximum: one node per task.
 
     The partition may allow fewer.
     """
@@ -82,9 +82,9 @@ def _open_end(record: Record, most_nodes: int | None) -> int | None:
 def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
     """Return the settings without the CPUs.
 
-    If its owner set no maximum number of nodes, the record shows the number of tasks. Once a maximum is set, Slurm
-    applies it. So the number of nodes is restored only if the pin changes it, to at most `most_nodes`, the limit of the
-    job's partition. Otherwise Slurm would not start the job.
+    If the owner set no maximum number of nodes, the record shows the number of tasks instead. Once a maximum is set,
+    Slurm applies it. The number of nodes is therefore restored only if the pin changes it, to at most `most_nodes`, the
+    limit of the job's partition. Otherwise Slurm would not start the job.
     """
     tasks = record["ntasks"]
     low, high = record["num_nodes"] or 1, record["max_nodes"]
@@ -113,7 +113,7 @@ def format_restored_node_count(record: Record, most_nodes: int | None) -> str:
 
 
 def has_node_range(record: Record) -> bool:
-    """Return whether a job requests a range of nodes with a maximum below its tasks."""
+    """Return whether a job requests a range of nodes whose maximum is below its number of tasks."""
     low, high = record["num_nodes"] or 1, record["max_nodes"]
     return high is not None and low < high < record["ntasks"]
 
@@ -121,8 +121,8 @@ def has_node_range(record: Record) -> bool:
 def to_unpinned(record: Record) -> Record:
     """Return a pinned record as its owner requested it.
 
-    A number of nodes that its tasks do not fill evenly is ours: known for the pins of this process, inferred for those
-    of an earlier one.
+    A number of nodes that the tasks do not fill evenly was set by the bridge. This is known for pins by this process,
+    and inferred for pins by an earlier process.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     ours = low == high and tasks % low and not record["ntasks_per_node"]

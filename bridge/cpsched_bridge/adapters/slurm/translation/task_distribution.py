@@ -1,13 +1,15 @@
 """Predict how Slurm distributes the tasks of a job over its node list.
 
-The job has a number of nodes and no other setting. Measured on Slurm 26.05 (`tests/data/slurm/splits.json` has requests
-and results), the same for CR_Core, CR_Core_Memory, CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
+The job has a number of nodes and no other setting. The rules were measured on Slurm 26.05
+(`tests/data/slurm/splits.json` contains requests and results). They are the same for CR_Core, CR_Core_Memory and
+CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
 
 - Slurm uses every node of the list that it needs, in the order of its node table, and fills one after the other. The
-  last one gets the rest.
-- Each node that the job does not need would get one task. So a list has only needed nodes (`find_required_positions`).
-- Without the number of nodes Slurm may skip nodes, add others, or fill a job with several CPUs per task in another
-  order.
+  last node gets the remaining tasks.
+- Each node that the job does not need would get one task, so a list contains only needed nodes
+  (`find_required_positions`).
+- Without the number of nodes, Slurm may skip nodes, add others, or fill them in a different order for a job with
+  several CPUs per task.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ def is_split_by_slurm(request: Request) -> bool:
 
 
 def find_required_positions(tasks: int, room: Sequence[int]) -> list[int]:
-    """Return the ascending positions of a node list without the unneeded nodes.
+    """Return the ascending positions of the needed nodes in a node list.
 
-    The smallest unneeded nodes go first. `room` is the number of the `tasks` that each node holds. The result is empty
-    if all together do not hold them.
+    The smallest unneeded nodes are removed first. `room` is how many of the `tasks` fit on each node. The result is
+    empty if the nodes together cannot hold all tasks.
     """
     spare = sum(room) - tasks
     if spare < 0:
@@ -40,9 +42,9 @@ def find_required_positions(tasks: int, room: Sequence[int]) -> list[int]:
 
 
 def distribute_tasks(tasks: int, room: Sequence[int]) -> list[int] | None:
-    """Return the tasks on each node, in the order of Slurm's node table.
+    """Return the number of tasks on each node, in the order of Slurm's node table.
 
-    None if Slurm's split is uncertain.
+    Return None if Slurm's split is uncertain.
 
     >>> distribute_tasks(17, [10, 12])
     [10, 7]

@@ -1,8 +1,8 @@
-"""Find pending jobs that name nodes removed from slurm.conf or deleted.
+"""Find pending jobs that name nodes deleted or removed from slurm.conf.
 
-Measured on Slurm 26.05, read in the source of 24.11 (`_update_job`, `_sync_detail_bitmaps`):
+Measured on Slurm 26.05, and read in the source of 24.11 (`_update_job`, `_sync_detail_bitmaps`):
 
-- Slurm rejects every change of such a job: hold, release, another list, an empty list. Once the node is back, the job
+- Slurm rejects every change to such a job: hold, release, another list, an empty list. Once the node is back, the job
   can be changed again.
 - If `ReqNodeList` names the node, slurmctld ends the job as NODE_FAIL when it restarts.
 """
@@ -19,9 +19,9 @@ MOST_NAMED = 3
 
 
 def describe_unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
-    """Describe what is wrong with one of a record's `LISTS`; None if all nodes exist.
+    """Return a description of the unknown nodes in one of a record's `LISTS`, or None if all nodes exist.
 
-    Raise ValueError if the list cannot be read.
+    Raise `ValueError` if the list cannot be read.
     """
     if not record[field]:
         return None

@@ -1,7 +1,7 @@
-"""Find requests that only Slurm can place.
+"""Detect requests that only Slurm can place.
 
-The bridge leaves such jobs to Slurm, with the reason. Slurm's fields are named as in
-`cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons of a pending job, such as `Licenses`, are rows of
+The bridge leaves such jobs to Slurm and reports why. Slurm's fields are named as in
+`cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons for a pending job, such as `Licenses`, are rows of
 `pending_reasons`.
 """
 
@@ -41,11 +41,11 @@ NOT_MODELLED = {
     "mcs_label": "multi-category security",
     "is_cronjob": "scrontab job",
 }
-"""Fields that, when set, leave a job to Slurm, with the reason."""
+"""Fields that leave a job to Slurm if they are set, with the reason."""
 
 
 class JobNeverFits(JobNotModelled):
-    """The job does not fit on the empty machine, by the bridge's model."""
+    """An error for a job that does not fit on the empty machine, according to the bridge's model."""
 
 
 def require_supported(record: Record) -> None:

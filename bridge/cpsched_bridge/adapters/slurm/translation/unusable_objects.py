@@ -10,7 +10,10 @@ from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 
 def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
-    """Return the first unusable field of a node, partition or reservation."""
+    """Return the first unusable field of a node, partition or reservation as an `UnusableObject`.
+
+    Raise `ValueError` if the record has none.
+    """
     for reason in ("unreadable", "unknown"):
         for name, detail in (record.get(reason) or {}).items():
             return UnusableObject(kind, str(record["name"]), name, reason, detail)
@@ -20,7 +23,7 @@ def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
 def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
     """Return all unusable objects of a reading.
 
-    Only pending jobs count: others keep running.
+    Among jobs, only pending ones count, because others keep running.
     """
     tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
         ("node", seen.nodes),

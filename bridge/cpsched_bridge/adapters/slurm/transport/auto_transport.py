@@ -1,10 +1,10 @@
-"""Choose a transport: pyslurm if it works here, else Slurm's commands.
+"""Choose a transport: pyslurm if it works on this host, otherwise Slurm's commands.
 
-This applies if the settings leave the choice open. pyslurm is tried in its own process. It works if it can be imported,
-reads the controller's configuration, has no newer release than the controller, and the controller does not limit this
-user's calls (rl_enable). Slurm's library sleeps 1, 2, 3, ... seconds within a call that is over the limit, without a
-word to the caller. A batch of starts then exceeds its deadline and is killed halfway. Only the commands keep to the
-limit. The choice holds until the bridge stops.
+This module is used if the settings leave the choice open. pyslurm is tried in its own process. It is chosen if it can
+be imported, reads the controller's configuration, is not of a newer release than the controller, and the controller
+does not limit this user's calls (rl_enable). Within a call that is over the limit, Slurm's library sleeps 1, 2, 3, ...
+seconds without notifying the caller. A batch of starts then exceeds its deadline and is killed before it finishes. Only
+the commands respect the limit. The choice holds until the bridge stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import Py
 from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
 
 MOST_TIMEOUTS = 3
-"""Consecutive timeouts after which pyslurm counts as broken, before a transport is chosen."""
+"""Number of consecutive timeouts after which pyslurm counts as broken, before a transport is chosen."""
 
 
 def is_pyslurm_installed() -> bool:
@@ -34,7 +34,7 @@ def is_pyslurm_installed() -> bool:
 
 
 class AutoSlurmTransport(SlurmTransport):
-    """Choose a transport with the first call that reaches the controller.
+    """A transport that chooses between pyslurm and the commands with the first call that reaches the controller.
 
     `not_ready_reason` never chooses pyslurm.
     """
@@ -64,7 +64,7 @@ class AutoSlurmTransport(SlurmTransport):
     @property
     @override
     def starts_in_one_change(self) -> bool:
-        """Return False before the choice."""
+        """Return whether a start is one change; False before the choice."""
         return self._taken is not None and self._taken.starts_in_one_change
 
     @override
@@ -118,7 +118,7 @@ class AutoSlurmTransport(SlurmTransport):
     def _one(self) -> SlurmTransport:
         """Return the chosen transport.
 
-        Raise what prevented the trial of pyslurm. The next call continues the trial.
+        Raise the error that prevented the trial of pyslurm. The next call continues the trial.
         """
         if self._taken is None and self._tried is not None:
             try:

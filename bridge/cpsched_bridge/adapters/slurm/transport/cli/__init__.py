@@ -1,10 +1,11 @@
-"""Read Slurm 22.05 and later by its own commands, without compiling or libslurm.
+"""Read Slurm 22.05 and later with its own commands, without compiling and without libslurm.
 
-- `slurm_programs` runs programs with a deadline; `word_parsers` parses single words.
-- `squeue`, `scontrol_job` and `job_records` read jobs, `scontrol_objects` the other objects of slurmctld, `sacct` the
-  past.
-- `cli_reader` combines them.
+- `slurm_programs` runs programs with a deadline; `slurm_value_parsers` parses single values.
+- `squeue`, `scontrol_job` and `job_records` read jobs, `scontrol_objects` reads slurmctld's other objects, and `sacct`
+  reads ended jobs.
+- `cli_reader` combines these modules.
 
-Text of users (names, comments, paths) never ends a field or a record: `squeue` and `sacct` end each field with a new
-random word for each answer. What only `scontrol` shows is read from lines that no user can write, or not at all.
+Users' text (names, comments, paths) never ends a field or a record: `squeue` and `sacct` end each field with a random
+word that is new in each answer. Facts that only `scontrol` shows are read from lines that no user can write, or not at
+all.
 """

@@ -1,7 +1,8 @@
-"""Query jobs again whose number appears in several records.
+"""Query jobs again if several records have the same number.
 
-One user's job may print forged records of other jobs. Queried without the forger, each of the others has one record. So
-a group is queried at once. If a number appears twice again, a forger is in the group, and its halves are queried.
+A user's job may print forged records of other jobs. If the other jobs are queried without the forger, each has one
+record. The jobs are therefore queried in groups. If a number appears twice again, the group contains a forger, and each
+half of it is queried.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.errors import BackendError
 
 QUESTIONS = 12
-"""Maximum number of groups that one reading queries; jobs of other groups are unreadable in it."""
+"""Maximum number of groups that one reading queries; jobs of other groups are unreadable in that reading."""
 GROUP = 1000
 KEPT_S = 60.0
-"""How long an answer is reused while squeue shows the job unchanged."""
+"""Seconds for which an answer is reused while squeue shows the job unchanged."""
 
 
 @dataclass(slots=True)
 class AmbiguousJobResolver:
-    """Remember answers; `ask` shows some jobs in one answer, None if it fails."""
+    """A cache of answers; `ask` returns scontrol's output for given jobs, or None if it fails."""
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]
     _known: dict[int, tuple[float, Row, UnparsedScontrolJob]] = field(default_factory=dict)
 
     def resolve(self, numbers: Collection[int], rows: Mapping[int, Row]) -> dict[int, UnparsedScontrolJob]:
-        """Return the records of those of these jobs that are unambiguous."""
+        """Return the unambiguous records among these jobs, by number."""
         now_s = self.clock()
         wanted = {number for number in numbers if number in rows}
         self._known = {

@@ -1,14 +1,15 @@
-"""Read Slurm by its own commands, as `transport.Transport` specifies.
+"""Read Slurm with its own commands, as `SlurmTransport` specifies.
 
-These intervals limit most readings to at most six calls of slurmctld:
+These intervals limit most readings to at most six slurmctld calls:
 
-- jobs (`squeue`), nodes and reservations: in each reading;
-- what only `scontrol` shows of jobs: by number for a few jobs that are new or changed in `squeue`; for all jobs if many
-  have changed, every `DETAILS_INTERVAL_S` (up to `DETAILS_MOST_S` if that takes long), and in each reading while array
-  tasks wait, which squeue may show together;
-- tasks that squeue hides behind others: when scontrol shows a change of them, at least every `DETAILS_INTERVAL_S`;
-- partitions every `PARTITIONS_S`, the configuration every `CONFIG_S`: a change of the submit plugin, which needs a
-  reconfiguration or a restart of slurmctld, may stay unnoticed for that long.
+- Jobs (`squeue`), nodes and reservations are queried in each reading.
+- Job details that only `scontrol` shows are queried by number if a few jobs are new or changed in `squeue`. All jobs
+  are queried if many have changed, every `DETAILS_INTERVAL_S` (up to `DETAILS_MOST_S` if the query takes long), and in
+  each reading while array tasks wait, which squeue may merge.
+- Tasks that squeue hides behind others are queried when scontrol shows that they changed, and at least every
+  `DETAILS_INTERVAL_S`.
+- Partitions are queried every `PARTITIONS_S`, and the configuration every `CONFIG_S`. A change of the submit plugin,
+  which requires a reconfiguration or a restart of slurmctld, may go unnoticed for that long.
 """
 
 from __future__ import annotations
@@ -51,28 +52,28 @@ from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTime
 
 DETAILS_INTERVAL_S = 20.0
 DETAILS_SHARE, DETAILS_MOST_S = 20, 60.0
-"""If scontrol needs long to show all jobs, it is called less often, but at least every minute."""
+"""If scontrol takes long to show all jobs, it is called less often, but at least once a minute."""
 PARTITIONS_S = 15.0
 CONFIG_S = 15.0
 MOST_APART = 50
-"""Maximum number of changed jobs that are queried by number; each is a call of slurmctld."""
+"""Maximum number of changed jobs that are queried by number; each is a slurmctld call."""
 SHARE_APART = 100
 """At most one in this many jobs is queried by number; otherwise all jobs are queried together."""
 MOST_APART_WHILE_SLOW = 500
-"""The maximum after the query of all jobs failed: later readings query what is then still unknown."""
+"""Maximum number after a query for all jobs failed; later readings query the jobs that remain unknown."""
 MOST_ARRAYS = 20
-"""Maximum number of arrays that are queried one by one, if more jobs claim to be in arrays than one squeue accepts."""
+"""Maximum number of arrays queried one by one, if more jobs claim to be in arrays than one squeue accepts."""
 NODES_COUNTED_RIGHT = (24, 5)
-"""The first release with the right minimum number of nodes of a waiting job, whatever its CPUs per task."""
+"""First release that reports the correct minimum number of nodes of a waiting job with any CPUs per task."""
 READING_CALLS = 8
-"""Calls of a reading that queries everything once."""
+"""Number of calls of a reading that queries everything once."""
 _VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
 _DIAG_S = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Jobs as squeue shows them, the hidden ones, and their scontrol records."""
+    """The jobs that squeue shows, the hidden jobs, and their scontrol records."""
 
     rows: dict[int, Row] = field(default_factory=dict)
     shown: dict[int, UnparsedScontrolJob] = field(default_factory=dict)
@@ -81,24 +82,23 @@ class _Rows:
     """Numbers of jobs that squeue shows only when queried by number, if they exist."""
 
     def merged(self) -> set[int]:
-        """Return the common records that squeue may show together with hidden jobs."""
+        """Return the numbers of common records that squeue may merge with hidden jobs."""
         arrays = {_array(self.rows[number]) for number in self.hidden if number in self.rows}
         arrays |= {str(self.shown[number].array_id) for number in self.hidden if number in self.shown}
         return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _array(row) in arrays}
 
 
 def _array(row: Row) -> str:
-    """Return the number of a row's array, or of its job without an array."""
+    """Return the number of a row's array, or its job number if it is not in an array."""
     return row["JobArrayID"].partition("_")[0]
 
 
 class SlurmCliReader:
-    """Read Slurm by its commands, called from one thread.
+    """A reader of Slurm that runs its commands; it is called from one thread.
 
-    - `deadline_s` is how long slurmctld may be silent, see `AdaptiveIdleTimeout`; `history_deadline_s` is for the
-      accounting
-      database.
-    - `programs` starts programs as `SlurmPrograms` does.
+    - `deadline_s`: how long slurmctld may be silent, see `AdaptiveIdleTimeout`.
+    - `history_deadline_s`: the same for the accounting database.
+    - `programs`: starts programs as `SlurmPrograms` does.
     """
 
     def __init__(
@@ -123,34 +123,34 @@ class SlurmCliReader:
             AmbiguousJobResolver(self._apart, clock),
         )
         self._kept: dict[str, tuple[float, str]] = {}
-        """Answers that some readings reuse, and their times."""
+        """Answers that several readings reuse, and the times when they arrived."""
         self._nodes = scontrol_objects.NodeRecordBuilder()
         self._topologies: tuple[float, dict[str, Record]] | None = None
         self._squeued: squeue.SqueueRecordParser | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
-        """scontrol's records of the jobs of `_before`, and the numbers with several records."""
+        """scontrol's records for the jobs in `_before`, and the numbers with several records."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
-        """Until when scontrol is called for some jobs only, since showing all took too long."""
+        """Time until which scontrol is called only for some jobs, because showing all of them took too long."""
         self._unseen: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
-        """Rows of tasks that squeue hides, the time of their query, and scontrol's record of the task then."""
+        """By number of a task that squeue hides: the query time, scontrol's record at that time, and the row."""
         self._past: tuple[SlurmPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
-    # ---- calls of Transport
+    # ---- calls of SlurmTransport
 
     def read_config(self) -> Record:
-        """Return the last reading's configuration if it is at most `CONFIG_S` old."""
+        """Return the configuration; reuse the last one read if it is at most `CONFIG_S` old."""
         self._keep(self._ask(self._due("config", scontrol_objects.CONFIG, CONFIG_S)))
         return scontrol_objects.parse_config(self._kept["config"][1])
 
     def gather_facts(self) -> Record:
-        """Return the facts.
+        """Return the doctor's facts.
 
-        The first `parse_ended_jobs` does not wait if accounting does not answer here.
+        If accounting does not answer here, the first `read_accounting` does not wait.
         """
         texts = self._ask({"config": scontrol_objects.CONFIG, "nodes": scontrol_objects.NODES, "diag": ("sdiag",)})
         self._keep(texts)
@@ -177,7 +177,7 @@ class SlurmCliReader:
         return facts
 
     def read(self) -> SlurmRecords:
-        """Read the jobs, then everything else by one scontrol."""
+        """Return one reading: the jobs are read first, then everything else."""
         self._budget.wait_for_reading(READING_CALLS)
         with self._patience.track_reading():
             return self._read()
@@ -217,7 +217,7 @@ class SlurmCliReader:
         )
 
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return past jobs; only the first call waits, for the controller's time limit."""
+        """Return ended jobs; only the first call waits, for at most the controller's time limit."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
             end = squeue.make_random_word()
@@ -230,12 +230,12 @@ class SlurmCliReader:
         return sacct.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
     def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
-        """Read jobs again by Slurm's own numbers; None reads all jobs.
+        """Return newly read jobs by Slurm's own numbers; None selects all jobs.
 
-        The number of an array reads all of its records. The records hold id, state, state_reason, priority,
+        An array's number selects all of its records. The records contain id, state, state_reason, priority,
         admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id and array_tasks_waiting. A job that
-        has left is missing. An array's common record is missing, too, if it cannot be distinguished from forged
-        records.
+        has left the queue is missing. An array's common record is also missing if it cannot be distinguished from
+        forged records.
         """
         if numbers is not None and not numbers:
             return []
@@ -262,7 +262,7 @@ class SlurmCliReader:
     # ---- implementation
 
     def _release(self) -> tuple[tuple[int, int], str]:
-        """Return the release of Slurm's programs here, as numbers and in full; cached."""
+        """Return the release of Slurm's programs on this host, as numbers and in full; cached."""
         if self._version is None:
             said = self._ask({"version": ("squeue", "--version")})["version"]
             found = _VERSION.search(said)
@@ -275,14 +275,14 @@ class SlurmCliReader:
         return self._begun(commands).collect_outputs()
 
     def _begun(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None) -> SlurmPrograms:
-        """Start programs, each with a limit on its silence and its total time."""
+        """Start programs, each with a limit on its silence and on its total time."""
         calls = sum(count_calls(command) for name, command in commands.items() if name not in (typed or {}))
         self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
         slack_s = self._budget.deadline_extension_s
         return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.limit_s + slack_s)
 
     def _apart(self, numbers: list[int]) -> str | None:
-        """Return what scontrol shows of these jobs and no others."""
+        """Return scontrol's output for these jobs and no others; None on failure."""
         try:
             return scontrol_job.strip_prompts(self._begin_apart(numbers).collect_outputs()["apart"])
         except BackendError:
@@ -301,14 +301,14 @@ class SlurmCliReader:
             self._budget.set_limit(parse_rate_limit(texts["config"], os.getuid()))
 
     def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
-        """Return all jobs that squeue shows; an unchanged one stays the same object."""
+        """Return all jobs that squeue shows; the row of an unchanged job stays the same object."""
         self._squeued = self._squeued or squeue.SqueueRecordParser(fields)
         end = squeue.make_random_word()
         printed = self._ask({"jobs": squeue.build_squeue_command(fields, end)})["jobs"]
         return squeue.index_by_number(self._squeued.read(printed, end))
 
     def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
-        """Return the answers to `around`; scontrol also shows jobs missing in `_shown`."""
+        """Return the answers to `around`; also query scontrol for jobs that are new or changed."""
         fresh = [number for number, row in found.items() if not squeue.is_unchanged(self._before.get(number), row)]
         few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
         now_s = self._clock()
@@ -342,10 +342,10 @@ class SlurmCliReader:
     def _ask_for_some(
         self, found: Mapping[int, Row], fresh: Sequence[int], around: dict[str, Sequence[str]]
     ) -> dict[str, str]:
-        """Return the answers to `around`; query some jobs, as showing all took too long.
+        """Return the answers to `around`, and query scontrol for some jobs, because showing all took too long.
 
-        Jobs that have nodes come first, then jobs that were never shown, oldest first, for as long as slurmctld may be
-        silent.
+        Jobs that have nodes come first, then jobs that were never shown, oldest first. The queries stop after the time
+        for which slurmctld may be silent.
         """
         placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING]
         unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
@@ -364,7 +364,7 @@ class SlurmCliReader:
     def _known_enough(self, found: dict[int, Row]) -> dict[int, Row]:
         """Return the rows without pending jobs that scontrol has not shown yet.
 
-        scontrol is slow, so later readings query them.
+        scontrol is slow at that point, so later readings query these jobs.
         """
         if self._clock() >= self._slow_until_s:
             return found
@@ -376,10 +376,10 @@ class SlurmCliReader:
         return self._begun({"apart": scontrol_job.TYPED}, {"apart": scontrol_job.show_job_input(numbers)})
 
     def _take_apart(self, apart: SlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
-        """Store what scontrol shows of these jobs only, as one may forge any record.
+        """Store what scontrol shows for these jobs only, because any job may forge other records.
 
-        Return False if it does not show each of them, for example because one has left. With `whole`, none is stored
-        then.
+        Return False if it does not show each of them, for example because a job has left the queue. With `whole`,
+        nothing is stored in that case.
         """
         try:
             shown, twice = scontrol_job.split_records(scontrol_job.strip_prompts(apart.collect_outputs()["apart"]))
@@ -401,7 +401,7 @@ class SlurmCliReader:
             texts = self._ask(asked)
         except BackendUnavailable as error:
             if len(numbers) == 1 and "Invalid job id" in str(error):
-                return {}  # squeue queries a single job in another way, and complains if it has left
+                return {}  # squeue queries a single job differently, and fails if it has left
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
@@ -414,7 +414,7 @@ class SlurmCliReader:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
         Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
-        answer must have ended early. With `whole` False, squeue did not query all jobs.
+        answer must be incomplete. With `whole` False, squeue did not query all jobs.
         """
         arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
@@ -447,7 +447,7 @@ class SlurmCliReader:
         return _Rows(rows, shown, twice, hidden)
 
     def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]) -> dict[int, Row]:
-        """Return known rows of hidden tasks that scontrol shows unchanged."""
+        """Return the known rows of hidden tasks whose scontrol records are unchanged."""
         found: dict[int, Row] = {}
         for number in hidden:
             asked_s, record, row = self._unseen.get(number, (0.0, None, None))
@@ -458,8 +458,8 @@ class SlurmCliReader:
     def _in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
         """Return the numbers that belong to these arrays.
 
-        Each array is queried alone, since it may forge records of its own tasks only. At most as many of an array are
-        returned as one squeue can query.
+        Each array is queried alone, because it can then forge only records of its own tasks. The result contains at
+        most as many numbers per array as one squeue can query.
         """
         found: set[int] = set()
         for array in sorted(arrays)[:MOST_ARRAYS]:
@@ -470,7 +470,7 @@ class SlurmCliReader:
         return found
 
     def _topologies_now(self, config: Record) -> dict[str, Record]:
-        """Return the topologies, queried every `topology.PERIOD_S`."""
+        """Return the topologies, which are queried every `topology.PERIOD_S` seconds."""
         now_s = self._clock()
         if self._topologies is None or now_s - self._topologies[0] >= topology.PERIOD_S:
             is_named = self._release()[0] >= topology.NAMED_SINCE
@@ -485,9 +485,9 @@ class SlurmCliReader:
             return ""
 
     def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
-        """Return the allowed groups that each user with pending jobs does not belong to.
+        """Return, by user with pending jobs, the groups allowed by partitions that the user does not belong to.
 
-        Partitions allow the groups. A group of unknown membership is left out.
+        A group of unknown membership is omitted.
         """
         allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
@@ -497,7 +497,7 @@ class SlurmCliReader:
 
 
 def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
-    """Return the record of a job for `SlurmCliReader.look`; None if it is ambiguous."""
+    """Return the record of a job for `SlurmCliReader.read_jobs`; None if it is ambiguous."""
     array, is_task, task = row["JobArrayID"].partition("_")
     shown = found.shown.get(number)
     reason = row["Reason"]

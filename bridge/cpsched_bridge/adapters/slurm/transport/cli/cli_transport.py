@@ -1,4 +1,4 @@
-"""Implement `SlurmTransport` by Slurm's own commands, without lasting processes."""
+"""Implement `SlurmTransport` with Slurm's own commands, without long-lived processes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NAME = "cli"
 
 
 class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
-    """Use Slurm's own programs.
+    """A transport that runs Slurm's own programs.
 
-    `history_deadline_s` is for the accounting database, `deadline_s` for the rest.
+    `history_deadline_s` applies to the accounting database, and `deadline_s` to everything else.
     """
 
     child_starts = 0
@@ -98,7 +98,7 @@ NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
 def make_lease_commands(
     scontrol: Callable[[Sequence[str]], Sequence[str]], deadline_s: float, budget: SlurmRpcTokenBucket | None = None
 ) -> LeaseReservationCommands:
-    """Return the calls for the lease reservation, each within `deadline_s` seconds."""
+    """Return the commands for the lease reservation, each limited to `deadline_s` seconds."""
     spent = budget or SlurmRpcTokenBucket()
 
     def asked(command: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Build records of `JOB_FIELDS` from the jobs of `squeue` and `scontrol`.
+"""Build records of `JOB_FIELDS` from the jobs that `squeue` and `scontrol` print.
 
-An unreadable field is None and named in `unreadable`: the translation then leaves that job to Slurm, with the reason. A
-job with an ambiguous scontrol record lacks `FROM_DETAILS`.
+An unreadable field is None and is named in `unreadable`; the translation then leaves that job to Slurm and reports why.
+A job with an ambiguous scontrol record lacks `FROM_DETAILS`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FROM_DETAILS = (
     "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
     "spreads_over_nodes", "segment_size", "ntasks_per_gpu", "is_cronjob", "time_limit_min",
 )  # fmt: skip
-"""Fields that a pending job lacks without its scontrol record."""
+"""Fields that a pending job lacks if it has no scontrol record."""
 
 Read = Callable[[str], Any]
 
@@ -61,7 +61,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
 
 
 def _or_infinite(word: str) -> int | str | None:
-    """Return tasks per socket or core; squeue prints nothing for no limit."""
+    """Return the number of tasks per socket or core; squeue prints "N/A" for no limit."""
     return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.parse_count(word)
 
 
@@ -103,12 +103,12 @@ _EMPTY: Record = dict.fromkeys(JOB_FIELDS)
 
 @dataclass(slots=True)
 class SlurmJobRecordBuilder:
-    """Build records; unchanged texts are not parsed again."""
+    """A builder of job records that does not parse unchanged text again."""
 
     counts_one_more: bool = False
-    """Whether slurmctld shows one node too many for a waiting job whose tasks have several CPUs."""
+    """Whether slurmctld reports one node too many for a waiting job whose tasks have several CPUs."""
     _known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
-    """The source of each record, the record, its layout, and whether it was merged."""
+    """By job number, the source of the record, the record, its layout, and whether it was merged."""
 
     def read(
         self,
@@ -116,10 +116,10 @@ class SlurmJobRecordBuilder:
         shown: Mapping[int, UnparsedScontrolJob],
         hidden: frozenset[int] | set[int] = frozenset(),
     ) -> tuple[list[Record], dict[int, Layout]]:
-        """Return the records and layouts of one reading.
+        """Return the job records and layouts of one reading.
 
-        `hidden` are the array numbers whose common record squeue has shown together with others. Only scontrol then has
-        the reason and the tasks of that record.
+        `hidden` contains the numbers of arrays whose common record squeue merged with other records. Only scontrol then
+        shows the reason and the tasks of the common record.
         """
         known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = {}
         layouts: dict[int, Layout] = {}
@@ -149,10 +149,10 @@ def _same(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, r
 
 
 def _counted(record: Record) -> int | None:
-    """Return the minimum number of nodes of a job, without slurmctld's extra one.
+    """Return the minimum number of nodes of a job, without the extra node that slurmctld reports.
 
-    Before 24.05 its `_pack_default_job_details` adds one if the tasks of a full node do not divide all tasks of a job,
-    such as two tasks of three CPUs.
+    Before 24.05, its `_pack_default_job_details` adds a node if the number of tasks that fill a node does not divide
+    the job's number of tasks, for example with two tasks of three CPUs.
     """
     nodes: int | None = record["num_nodes"]
     least = (record["requested_tres"] or {}).get("node")
@@ -163,7 +163,7 @@ def _counted(record: Record) -> int | None:
 
 
 def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
-    """Return one job; `merged` if squeue has shown it with other tasks of its array."""
+    """Return the record and layout of one job; `merged` if squeue merged it with other tasks of its array."""
     record = _EMPTY.copy()
     unreadable: list[str] = []
     detail = parse_detail(shown, row["Name"]) if shown is not None else None
@@ -209,9 +209,9 @@ def _each(record: Record, unreadable: list[str], name: str, read: Callable[[], A
 
 
 def _time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
-    """Return the time limit, if possible from scontrol.
+    """Return the time limit, from scontrol if possible.
 
-    squeue shows no limit above a year, and a wrong one above 136 years.
+    squeue shows no limit above a year, and a wrong limit above 136 years.
     """
     return row["TimeLimit"] if detail is None else detail.get_word("RunTime", "TimeLimit")
 
@@ -223,9 +223,9 @@ def _cpus_per_task(row: Row) -> int | None:
 
 
 def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
-    """Return how a job shares its nodes, in the words before 26.05.
+    """Return how a job shares its nodes, as Slurm releases before 26.05 print it.
 
-    26.05 has two fields for it.
+    Release 26.05 uses two fields for this.
     """
     if exclusive in (None, "NO"):
         return "OK" if exclusive and oversubscribe == "NO" else oversubscribe
@@ -233,7 +233,7 @@ def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
 
 
 def _array(record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: bool, unreadable: list[str]) -> None:
-    """Set which task of which array a record is, or which tasks wait in it."""
+    """Set the array and the array task of a record, or the tasks that wait in it."""
     array, is_task, task = row["JobArrayID"].partition("_")
     if not is_task:
         return
@@ -257,7 +257,7 @@ def _array(record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: 
 
 
 def _details(record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bool, unreadable: list[str]) -> None:
-    """Set what scontrol shows of every job."""
+    """Set the fields that scontrol shows for every job."""
     _each(
         record,
         unreadable,
@@ -291,9 +291,9 @@ def _details(record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bo
 
 
 def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
-    """Return what a job requests.
+    """Return the resources that a job requests, as scontrol prints them.
 
-    Before 23.02 scontrol shows it for pending jobs only.
+    Before 23.02, scontrol shows them only for pending jobs.
     """
     if "ReqTRES" in settings:
         return settings["ReqTRES"]
@@ -329,7 +329,7 @@ def _placed(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadab
 
 
 def _layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
-    """Return what a job has on each of its nodes, if it is on several."""
+    """Return a job's resources on each of its nodes, or None if it does not occupy several nodes."""
     nodes = record["num_nodes"] or 0
     if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING:
         return None
@@ -339,7 +339,7 @@ def _layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
 
 @lru_cache(maxsize=8192)
 def _user_name(user: int) -> str:
-    """Return the name of a user on this host; the number if it has none."""
+    """Return the name of a user on this host, or the number if the user has no name."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

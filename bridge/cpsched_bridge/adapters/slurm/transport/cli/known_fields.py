@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 LONGEST_VALUE = 80
-"""Maximum number of characters of a value in messages."""
+"""Maximum number of characters of a value that are quoted in messages."""
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/()-]*)=")
 _INDENT = "   "
-"""The beginning of each line of a record but the first."""
+"""Indentation of every line of a record except the first."""
 Words = dict[str, str]
 
 
@@ -24,10 +24,10 @@ Words = dict[str, str]
 class KnownScontrolFields:
     """The fields of one kind of object.
 
-    - `read`: the adapter's decisions depend on them.
-    - `harmless`: no decision depends on them.
-    - `text`: harmless, too; users write them, so the rest of the line is their value.
-    - `only`: the values with which a field is harmless; any other value leaves the object to Slurm.
+    - `read`: fields on which the adapter's decisions depend.
+    - `harmless`: fields on which no decision depends.
+    - `text`: harmless fields that contain users' text; their value is the rest of the line.
+    - `only`: the values with which a field is harmless; with any other value, the object is left to Slurm.
     """
 
     read: frozenset[str]
@@ -36,13 +36,13 @@ class KnownScontrolFields:
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def parse_fields(self, record: str) -> Words:
-        """Return the fields of a printed record.
+        """Return the values of a printed record by field.
 
-        Values may contain spaces. The first of equal names counts.
+        Values may contain spaces. If a field appears more than once, the first value counts.
         """
         words: Words = {}
         for line in f"{_INDENT}{record}".split("\n"):
-            if line.startswith(_INDENT):  # else it continues a text of the line before
+            if line.startswith(_INDENT):  # any other line continues the text of the previous line
                 for name, value in self._of_line(line.strip()):
                     words.setdefault(name, value)
         return words
@@ -58,7 +58,7 @@ class KnownScontrolFields:
             yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
     def find_unsupported(self, words: Mapping[str, str]) -> dict[str, str]:
-        """Return the fields that no list covers, or not with this value."""
+        """Return the fields that are in no list, or whose value is not in their list."""
         known = self.read | self.harmless | self.text
         return {
             name: value[:LONGEST_VALUE]
@@ -68,7 +68,7 @@ class KnownScontrolFields:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return all fields that are in a list."""
+        """Return the names of all fields that are in a list."""
         return self.read | self.harmless | self.text | self.only.keys()
 
 
@@ -89,9 +89,9 @@ NODE = KnownScontrolFields(
     ),
     text=_set("OS Reason Comment Extra Parameters"),
     only={
-        "Owner": _set("N/A"),  # the user with exclusive use of the node
+        "Owner": _set("N/A"),  # user with exclusive use of the node
         "MCS_label": _set("N/A"),
-        "RestrictedCoresPerGPU": frozenset(),  # cores for jobs with GPUs only
+        "RestrictedCoresPerGPU": frozenset(),  # cores that only jobs with GPUs may use
     },
 )
 PARTITION = KnownScontrolFields(
@@ -107,8 +107,8 @@ PARTITION = KnownScontrolFields(
         "PowerDownOnIdle"
     ),
     only={
-        "LLN": _set("NO"),  # else Slurm chooses the least loaded nodes
-        "SelectTypeParameters": _set("NONE"),  # else whole sockets, for example, instead of the configuration
+        "LLN": _set("NO"),  # with any other value, Slurm chooses the least loaded nodes
+        "SelectTypeParameters": _set("NONE"),  # any other value overrides the configuration
     },
 )
 RESERVATION = KnownScontrolFields(
@@ -147,7 +147,7 @@ KINDS: Mapping[str, KnownScontrolFields] = {
     "reservation": RESERVATION,
     "job": JOB,
 }
-"""By the word after `scontrol show`, its fields."""
+"""Known fields by the word that follows `scontrol show`."""
 COLUMNS: Mapping[str, frozenset[str]] = {
     "squeue": _set(
         "Account AccrueTime admin_comment AllocNodes AllocSID ArrayJobId ArrayTaskId AssocId BatchFlag BatchHost "
@@ -171,9 +171,9 @@ COLUMNS: Mapping[str, frozenset[str]] = {
         "Threads Time TimeStamp User UserLong Version Weight"
     ),
 }
-"""By tool, the columns that `--helpFormat` lists in 24.11 and 26.05 (22.05 lists none).
+"""By program, the columns that `--helpFormat` lists in 24.11 and 26.05 (22.05 lists none).
 
-No value of a column leaves an object to Slurm: a fact that decides is also a field of scontrol's record, which is
-checked above. The other columns are derived from such fields (PendingTime, TimeLeft), or no decision depends on them
-(AssocId, Profile).
+No column's value leaves an object to Slurm: every decisive value is also a field of scontrol's record, which is checked
+above. The other columns are derived from such fields (PendingTime, TimeLeft), or no decision depends on them (AssocId,
+Profile).
 """

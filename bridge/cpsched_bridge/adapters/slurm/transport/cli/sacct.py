@@ -1,4 +1,4 @@
-"""Parse ended jobs from `sacct`; a new random word ends each field."""
+"""Parse ended jobs from `sacct` output, in which a new random word ends each field."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COLUMNS = (
 
 
 EARLIEST_S = 1_000_000
-"""The earliest time that sacct accepts in this form."""
+"""Earliest time that sacct accepts in this form, in Unix seconds."""
 
 
 def build_sacct_command(since_s: int, end: str) -> list[str]:
-    """Return the sacct command for all users' jobs since then, without their steps."""
+    """Return the sacct command that lists the jobs of all users since `since_s`, without job steps."""
     return [
         "sacct", "--allusers", "--allocations", "--noheader", "--noconvert", "--parsable", f"--delimiter={end}",
         f"--starttime=uts{max(EARLIEST_S, since_s)}", "--endtime=now", f"--format={','.join(COLUMNS)}",
@@ -28,9 +28,9 @@ def build_sacct_command(since_s: int, end: str) -> list[str]:
 
 
 def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
-    """Return jobs that ended after `since_s`, without unreadable ones.
+    """Return the jobs that ended after `since_s`, except unreadable ones.
 
-    They are records of `PAST_FIELDS`. Raise `AnswerNotUnderstood` if the answer is incomplete.
+    The jobs are records of `PAST_FIELDS`. Raise `AnswerNotUnderstood` if the output is incomplete.
     """
     *pieces, last = printed.split(end)
     wide = len(COLUMNS)
@@ -49,9 +49,9 @@ def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
 
 
 def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
-    """Return one job; None if a word is unknown.
+    """Return the record of one job, or None if a value cannot be parsed.
 
-    A job that never had its own number is an example.
+    An example is a job that never received its own number.
     """
     array, is_task, task = values["JobID"].partition("_")
     try:
@@ -80,7 +80,7 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
 
 
 def _limit(word: str) -> int | str | None:
-    """Return minutes; None for no limit, "PartitionLimit" for the partition's limit."""
+    """Return the limit in minutes; None for no limit, "PartitionLimit" for the partition's limit."""
     if word == slurm_value_parsers.UNLIMITED:
         return None
     return slurm_value_parsers.parse_count(word) or "PartitionLimit"

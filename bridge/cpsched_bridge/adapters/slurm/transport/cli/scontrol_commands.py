@@ -1,12 +1,12 @@
-"""Command jobs and the lease reservation by scontrol.
+"""Command jobs and the lease reservation with scontrol.
 
-scontrol cannot pin and release in one change: it accepts no priority of INFINITE (`parse_uint32` of Slurm's
+scontrol cannot pin and release in one change: it does not accept a priority of INFINITE (`parse_uint32` of Slurm's
 src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it
-turns the partition `bridge:start/NODES` into one change of both, which costs slurmctld one call instead of four.
-Without the plugin, slurmctld rejects that partition and changes nothing.
+turns the partition `bridge:start/NODES` into a single change that pins and releases, which costs slurmctld one call
+instead of four. Without the plugin, slurmctld rejects that partition and changes nothing.
 
-A start is then two changes of a held job: the whole pin and, once that is done, the release. A crash between them
-leaves the job held with its pin. It is never released without one.
+A start then consists of two changes of a held job: first the whole pin and, once that has succeeded, the release. A
+crash between them leaves the job held with its pin. The job is never released without a pin.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ from cpsched_bridge.ports import OutcomeCode
 
 T = TypeVar("T")
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
-"""The name of one node, without list syntax, blank, quote, equals sign or line break."""
+"""Pattern of a single node name, without list syntax, blanks, quotes, equals signs or line breaks."""
 NO_PARTITION = "Invalid partition name"
 """scontrol's error for a start in one change without the plugin."""
 WAIT_S = 6.0
-"""Maximum wait of one call's commands for a call limit, below the time that a start may take to be seen."""
+"""Maximum total wait for the call limit in one batch, below the time that a start may take to become visible."""
 RELEASED_TOGETHER = 50
-"""Maximum number of jobs in one `release`, each of which is a call of slurmctld."""
+"""Maximum number of jobs in one `release`; each job is a slurmctld call."""
 MOST_TIMES = 6
-"""Maximum time for all commands of one call, in deadlines of a single command."""
+"""Maximum time for all commands of one batch, as a multiple of a single command's deadline."""
 
 
 class JobRecordLookup(Protocol):
-    """The calls of `cli.cli_reader.SlurmCliReader` that commands use."""
+    """The methods of `cli.cli_reader.SlurmCliReader` that commands use."""
 
     def read_config(self) -> Record:
         """Return the controller's configuration."""
         ...
 
     def read_jobs(self, numbers: Collection[int] | None) -> Sequence[Record]:
-        """Return new records of jobs by Slurm's own numbers; None: of all jobs."""
+        """Return newly read records of jobs by Slurm's own numbers; None selects all jobs."""
         ...
 
 
 @dataclass(slots=True)
 class SubmitPluginStarts:
-    """Whether the submit plugin is known to pin and release in one change."""
+    """Whether the submit plugin can pin and release in one change, as far as known."""
 
     work: bool = True
-    """False after the first rejection, by an older plugin or one that does not accept this user as the bridge."""
+    """False after the first rejection, by an older plugin or by one that does not accept this user as the bridge."""
 
 
 class ScontrolJobControl(SlurmJobControl):
-    """Command jobs by scontrol; all changes of one call use one scontrol."""
+    """Actions on jobs by scontrol; all changes of one batch use one scontrol process."""
 
-    alone_below = 0  # a look at twenty jobs costs one process, like a look at a single one
+    alone_below = 0  # a query for twenty jobs costs one process, just like a query for one job
 
     def __init__(self, reading: JobRecordLookup, dialogue: ScontrolSession, starts: SubmitPluginStarts) -> None:
         self._reading = reading
@@ -100,7 +100,7 @@ class ScontrolJobControl(SlurmJobControl):
 
     @override
     def start(self, job: Record, order: Record) -> None:
-        """Start the job by the name in the order: an array task by its index."""
+        """Start the job under the number in the order; address an array task by its index."""
         names = [str(name) for name in order["nodes"]]
         if odd := [name for name in names if not NODE.fullmatch(name)]:
             raise JobCommandRefused(f"{odd[0]!r} is no name of a node")
@@ -136,9 +136,9 @@ class ScontrolJobControl(SlurmJobControl):
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
-        """Release many jobs by one scontrol, but each array by its own.
+        """Release many jobs with one command, but each array record with its own.
 
-        Array names may be long.
+        Identifiers of array records may be long.
         """
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
         parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
@@ -149,7 +149,7 @@ class ScontrolJobControl(SlurmJobControl):
         return answers
 
     def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[CommandReply]) -> None:
-        """Release these jobs by one command; after an error, read which are still held."""
+        """Release these jobs with one command; after an error, read which jobs are still held."""
         code: OutcomeCode = ""
         try:
             words = self._dialogue.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")
@@ -179,9 +179,9 @@ class ScontrolJobControl(SlurmJobControl):
 
 
 class SlurmCliCommands:
-    """Execute orders of `SlurmTransport`.
+    """Executor of the orders of `SlurmTransport`.
 
-    scontrol answers each command within `deadline_s` seconds.
+    scontrol must answer each command within `deadline_s` seconds.
     """
 
     def __init__(self, reading: JobRecordLookup, deadline_s: float, budget: SlurmRpcTokenBucket | None = None) -> None:
@@ -191,18 +191,18 @@ class SlurmCliCommands:
         self._starts = SubmitPluginStarts()
 
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> list[CommandReply]:
-        """Execute orders."""
+        """Execute orders, and return the reply to each."""
         with self._dialogue() as dialogue:
             told = SlurmJobCommands(ScontrolJobControl(self._reading, dialogue, self._starts))
             act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(told, kind)
             try:
                 return act(orders)
-            except ControllerCallError as error:  # a look failed before any command
+            except ControllerCallError as error:  # a reading failed before any command was sent
                 refusal = CommandRefused if isinstance(error.__cause__, CommandRefused) else BackendUnavailable
                 raise refusal(str(error)) from error
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
-        """Return the error of one scontrol for each command."""
+        """Return scontrol's error for each command; empty for success."""
         with self._dialogue() as dialogue:
             return [send_and_read_complaint(dialogue, command) for command in commands]
 

@@ -1,14 +1,14 @@
-r"""Parse what only `scontrol show job` shows, from lines that no user can write.
+r"""Parse facts that only `scontrol show job` shows, from lines that no user can write.
 
-scontrol prints names, comments and command lines unchanged. So a job named "x\n\nJobId=7 ..." prints a record of job 7.
-These rules separate true lines from forged ones:
-
-- A record begins at a line "JobId=7 ". Slurm prints exactly one for each job. If a number begins two, one is forged,
-  and that job is queried again, apart from the others (`AmbiguousJobResolver`).
-- A record's first text is the job's name, which `squeue` has shown before. After it, up to the line with `MinCPUsNode`,
-  are numbers, times, states and names that Slurm has checked. A line that appears there twice makes the job unreadable.
-- Three settings are printed only if set, and below texts of the job's owner: SpreadJob, NtasksPerTRES and SegmentSize.
-  If an owner forges one, that owner's job is left to Slurm.
+scontrol prints names, comments and command lines unchanged. A job named "x\n\nJobId=7 ..." therefore prints a record of
+job 7. These rules separate true lines from forged ones:
+- A record begins at a line "JobId=7 ". Slurm prints exactly one record for each job. If a number begins two records,
+  one of them is forged, and that job is queried again, separately from the others (`AmbiguousJobResolver`).
+- A record's first text is the job's name, which `squeue` has already shown. The lines from there to the line with
+  `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
+  job is unreadable.
+- Three settings are printed only if set, below texts by the job's owner: SpreadJob, NtasksPerTRES and SegmentSize. If
+  an owner forges one, that owner's job is left to Slurm.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL = ("scontrol", "--details", "show", "job")
 TYPED = ("scontrol", "--details")
-"""The command of a scontrol that reads commands, see `show_job_input`."""
+"""Command of a scontrol that reads commands from its input, see `show_job_input`."""
 NONE = "No jobs in the system\n"
 LAST_LINE = "\n   MinCPUsNode="
 
 _TEXTS = "\n   Command="
-"""The line from which a record contains text of the job's owner."""
+"""Start of the line after which a record contains text by the job's owner."""
 _NAME = re.compile(r"[ \n]([A-Za-z][^ \n=]*)=")
 _SURE = JOB.names - JOB.only.keys()
 _BEGINNING = "\nJobId="
@@ -43,36 +43,36 @@ _SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class UnparsedScontrolJob:
-    """A record of a job before parsing."""
+    """A job's record before parsing."""
 
     array_id: int | None
     tasks: str
-    """The number of an array's task, or of those that wait in this record, "0-5,9%3"."""
+    """The number of an array task, or of the tasks that wait in this record, such as "0-5,9%3"."""
     throttle: int | None
     body: str
-    """The text after "JobName="."""
+    """The text that follows "JobName=" in the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScontrolJobDetail:
-    """The trusted settings.
+    """The trusted settings of a job's record.
 
-    They are those between name and texts by their names, and the three others.
+    They are the settings between the job's name and the owner's texts, by name, and the three others.
     """
 
     settings: Mapping[str, str]
     layout: str
-    """The lines that show what a job has on its nodes."""
+    """The lines that show the job's resources on its nodes."""
     spread: bool
     per_gpu: int | None
     segment: int | None
     unknown: tuple[str, ...] = ()
-    """Fields that no list of `known_fields` has, before the first text of the owner."""
+    """Fields before the owner's first text that are in no list of `known_fields`."""
 
     def get_word(self, line: str, name: str) -> str:
-        """Return the word `name=` on the line that begins with `line=`.
+        """Return the value after `name=` on the line that begins with `line=`.
 
-        Raise KeyError if it is missing.
+        Raise `KeyError` if it is missing.
         """
         found = f" {line}={self.settings[line]}".partition(f" {name}=")
         if not found[1]:
@@ -80,14 +80,15 @@ class ScontrolJobDetail:
         return found[2].split(" ")[0]
 
     def get_reason(self) -> str:
-        """Return Slurm's pending reason; scontrol prints its blanks as underscores."""
+        """Return Slurm's pending reason, in which scontrol prints underscores for blanks."""
         return self.get_word("JobState", "Reason").replace("_", " ")
 
 
 def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
-    """Return the records of an answer by number, and numbers with several records.
+    """Return the records of an answer by number, and the numbers with several records.
 
-    Those numbers have no record. Raise `AnswerNotUnderstood` if the answer does not end as a record does.
+    Numbers with several records have no entry among the records. Raise `AnswerNotUnderstood` if the answer does not end
+    as a record does.
     """
     before, *pieces = f"\n{printed}".split(_BEGINNING)
     if not pieces:
@@ -112,9 +113,9 @@ def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int
 
 
 def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the number and the rest of each record.
+    """Return the number and the remaining text of each record.
 
-    A piece that begins with no number is a text of the record before.
+    A piece that does not begin with a number belongs to the text of the previous record.
     """
     found: list[tuple[int, list[str]]] = []
     for piece in pieces:
@@ -129,7 +130,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def is_same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
-    """Return whether two records of the named job are equal but for their times."""
+    """Return whether two records of the named job are equal except for their times."""
     if one is other or one == other:
         return True
     if (one.array_id, one.tasks, one.throttle) != (other.array_id, other.tasks, other.throttle):
@@ -139,7 +140,7 @@ def is_same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: s
 
 
 def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
-    """Return a record without its run time and last evaluation; None if missing."""
+    """Return a record without its run time and last evaluation; None if either is missing."""
     start = len(name)
     run = body.find("\n   RunTime=", start)
     limit = body.find(" TimeLimit=", run)
@@ -151,9 +152,9 @@ def _without_times(body: str, name: str) -> tuple[str, str, str] | None:
 
 
 def parse_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
-    """Return the settings of a record of the named job; None if ambiguous.
+    """Return the settings of a record of the named job, or None if they are ambiguous.
 
-    squeue prints the name.
+    `name` is the name that squeue prints.
     """
     body = shown.body
     start = len(name)
@@ -195,13 +196,13 @@ def _unknown(believed: str) -> tuple[str, ...]:
 
 
 def show_job_input(numbers: Collection[int]) -> str:
-    """Return the input that makes one scontrol show these jobs and no others."""
+    """Return the input that makes one scontrol process show these jobs and no others."""
     return "".join(f"show job {number}\n" for number in sorted(numbers))
 
 
 def strip_prompts(printed: str) -> str:
     """Return the answer to `show_job_input` without scontrol's prompts and echo.
 
-    Some builds of scontrol repeat what they read.
+    Some builds of scontrol echo their input.
     """
     return _PROMPT.sub("", printed)

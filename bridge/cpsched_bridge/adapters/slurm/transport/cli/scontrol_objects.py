@@ -1,8 +1,8 @@
-"""Parse nodes, partitions, reservations and the configuration from `scontrol`.
+"""Parse nodes, partitions, reservations and the configuration from `scontrol` output.
 
-Administrators write all of this text. Records of the first three begin at a line with their name, and are words
-`Name=value`, see `known_fields`. An unreadable field of a record is None, and named in its `unreadable`: it concerns
-this record alone.
+Administrators write all of this text. Each record of the first three kinds begins on a line with its name and consists
+of `Name=value` fields, see `known_fields`. An unreadable field is None and is named in the record's `unreadable`; it
+affects only this record.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
 
 
 def _texts(printed: str, name: str) -> list[str]:
-    """Return the records of an answer; each begins with `name`, such as "NodeName".
+    """Return the text of each record in an answer; each begins with `name`, such as "NodeName".
 
-    Raise `AnswerNotUnderstood` if the answer ends within a record, or is another text.
+    Raise `AnswerNotUnderstood` if the answer ends within a record, or has another form.
     """
     if printed.strip() in ("", *NOTHING):
         return []
@@ -60,7 +60,7 @@ def _texts(printed: str, name: str) -> list[str]:
 def _read(
     text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
 ) -> Record:
-    """Return one record, with its `unreadable` fields and those `unknown` to lists."""
+    """Return one record, with its `unreadable` fields and the fields `unknown` to the lists."""
     return _read_words(known.parse_fields(text), fields, how, known)
 
 
@@ -105,18 +105,18 @@ def _at_least(word: str) -> int | str | None:
 
 
 def _nodes(word: str) -> str | None:
-    """Return a hostlist as it is printed."""
+    """Return a hostlist as printed; raise `ValueError` if it is invalid."""
     task_ranges.expand_hostlist(slurm_value_parsers.parse_text(word))
     return slurm_value_parsers.parse_text(word)
 
 
 def _everybody(word: str) -> list[str]:
-    """Return a list of names; "ALL" if none is set, however that is printed."""
+    """Return a list of names; ["ALL"] if none is set, in any printed form."""
     return ["ALL"] if word == "N/A" or slurm_value_parsers.parse_text(word) is None else word.split(",")
 
 
 def _amounts(word: str) -> dict[str, Any]:
-    """Return the amounts of "cpu=4,mem=4000M", as numbers if possible."""
+    """Return the amounts in a list such as "cpu=4,mem=4000M", as numbers where possible."""
     pairs = [item.partition("=") for item in word.split(",") if "=" in item]
     return {name: int(amount) if amount.isdigit() else amount for name, _, amount in pairs}
 
@@ -141,19 +141,19 @@ _NODE: dict[str, Callable[[Words], Any]] = {
 
 @dataclass(slots=True)
 class NodeRecordBuilder:
-    """Build records of nodes; an unchanged node stays the same object."""
+    """A builder of node records; the record of an unchanged node stays the same object."""
 
     _known: dict[str, Record] = field(default_factory=dict)
 
     def read(self, printed: str) -> list[Record]:
-        """Return records of `NODE_FIELDS`."""
+        """Return the nodes in `printed` as records of `NODE_FIELDS`."""
         texts = _texts(printed, "NodeName")
         self._known = {text: self._known.get(text) or _node(text) for text in texts}
         return [self._known[text] for text in texts]
 
 
 def parse_nodes(printed: str) -> list[Record]:
-    """Return records of `NODE_FIELDS`."""
+    """Return the nodes in `printed` as records of `NODE_FIELDS`."""
     return NodeRecordBuilder().read(printed)
 
 
@@ -164,7 +164,7 @@ def _node(text: str) -> Record:
     idle = record["effective_cpus"] - record["allocated_cpus"]
     base, *flags = record["state"].split("+")
     if idle and idle != record["effective_cpus"]:
-        base = "MIXED"  # as scontrol itself says, unless the node's state has changed meanwhile
+        base = "MIXED"  # as scontrol itself reports, unless the node's state has changed since
     return record | {"state": "+".join((base, *flags))}
 
 
@@ -196,20 +196,20 @@ _PARTITION: dict[str, Callable[[Words], Any]] = {
 
 
 def _sharing(words: Words) -> str:
-    """Return how jobs share nodes, in the words before 26.05.
+    """Return how jobs share nodes, as Slurm releases before 26.05 print it.
 
-    26.05 has its own field for whole nodes.
+    Release 26.05 has a separate field for whole nodes.
     """
     return "EXCLUSIVE" if words.get("Exclusive") in ("NODE", "TOPO") else words["OverSubscribe"]
 
 
 def parse_partitions(printed: str) -> list[Record]:
-    """Return records of `PARTITION_FIELDS`."""
+    """Return the partitions in `printed` as records of `PARTITION_FIELDS`."""
     return [_read(text, PARTITION_FIELDS, _PARTITION, PARTITION) for text in _texts(printed, "PartitionName")]
 
 
 _CORES = re.compile(r"^     NodeName=(\S+) CoreIDs=(\S*) *$", re.MULTILINE)
-"""One line for each node of a reservation of cores."""
+"""Pattern of the line that a reservation of cores has for each of its nodes."""
 
 _RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
@@ -230,7 +230,7 @@ _RESERVATION: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def parse_reservations(printed: str) -> list[Record]:
-    """Return records of `RESERVATION_FIELDS`.
+    """Return the reservations in `printed` as records of `RESERVATION_FIELDS`.
 
     The burst buffer's text replaces a missing comment.
     """
@@ -238,9 +238,9 @@ def parse_reservations(printed: str) -> list[Record]:
 
 
 def _reservation(text: str) -> Record:
-    """Return one reservation.
+    """Return the record of one reservation.
 
-    Lines of cores in its comment are ignored: they come later.
+    Lines in its comment that look like cores are ignored, because the comment follows the true ones.
     """
     above = text.partition("\n   TRES=")[0]
     words = {**RESERVATION.parse_fields(text), "CoreIDs": dict(_CORES.findall(above))}
@@ -285,7 +285,7 @@ _CONFIG: dict[str, Callable[[Words], Any]] = {
 
 
 def _preempt_type(word: str) -> str | None:
-    """Return the preemption plugin; None for none.
+    """Return the preemption plugin, or None if there is none.
 
     Releases before 23.11 print "preempt/none".
     """
@@ -293,7 +293,7 @@ def _preempt_type(word: str) -> str | None:
 
 
 def parse_config(printed: str) -> Record:
-    """Return a record of `CONFIG_FIELDS`.
+    """Return the configuration in `printed` as a record of `CONFIG_FIELDS`.
 
     Raise `AnswerNotUnderstood` if a field is unreadable.
     """

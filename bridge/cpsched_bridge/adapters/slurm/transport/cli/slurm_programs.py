@@ -1,7 +1,7 @@
-"""Run Slurm's programs side by side with one deadline.
+"""Run several of Slurm's programs in parallel under one deadline.
 
-The result is all their answers, or a `BackendError`. An answer counts only if its program ended with exit status 0 and
-did not report that it could not reach the controller.
+The result is the answers of all programs, or a `BackendError`. An answer counts only if its program exited with status
+0 and did not report that it could not reach the controller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REFUSED = re.compile(r"incompatible version|access/permission denied|protocol a
 
 
 class SlurmPrograms(parallel_commands.ParallelCommands):
-    """Run Slurm's programs in their environment, and check their error output."""
+    """Commands of Slurm, run in their own environment, whose error output is checked."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Parse single words of Slurm's programs into the values of `slurm_records`.
+"""Parse single values that Slurm's programs print into the values of `slurm_records`.
 
-Every function raises `ValueError` for an unknown word: it never guesses a value.
+Most functions raise `ValueError` for an unknown value; they never guess.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from cpsched.parsing.gres import NO_CONSUME, parse_gres
 
 UNSET = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
-"""How Slurm's programs print values that are not set."""
+"""Forms in which Slurm's programs print values that are not set."""
 UNLIMITED = "UNLIMITED"
 INFINITE_16 = 0xFFFF
-"""Slurm's infinity in 16-bit fields that a program prints as a number."""
+"""Slurm's infinity in 16-bit fields, which a program prints as a number."""
 MOST_EXACT_MIB = 1 << 24
-"""Maximum exact amount (16 TiB): Slurm prints memory through a 32-bit float."""
+"""Maximum exact amount in MiB (16 TiB), because Slurm prints memory through a 32-bit float."""
 UNSET_MIB = 1 << 40
-"""A larger amount is 2**64 - 2, Slurm's number for memory that was not requested."""
+"""Limit above which an amount is 2**64 - 2, Slurm's number for memory that was not requested."""
 
 _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3, "E": 1024.0**4, "Z": 1024.0**5}
 _COUNTS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
@@ -31,40 +31,40 @@ _ON_JOBS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", 
 
 
 def parse_text(word: str) -> str | None:
-    """Return a user's text; None if empty."""
+    """Return a user's text, or None if empty."""
     return None if word in ("", "(null)") else word
 
 
 def parse_number(word: str) -> int | None:
-    """Return a number that may be 0."""
+    """Return a number, which may be 0, or None if it is not set."""
     return None if word in UNSET else int(word)
 
 
 def parse_count(word: str) -> int | None:
-    """Return a number; None for 0, which means not set."""
+    """Return a number, or None for 0, which means not set."""
     return parse_number(word) or None
 
 
 def parse_count_or_infinite(word: str) -> int | str | None:
-    """Return a 16-bit number; "UNLIMITED" for infinity; None for 0 and "*"."""
+    """Return a 16-bit number; "UNLIMITED" for infinity, and None for 0 and "*"."""
     found = None if word == "*" else parse_count(word)
     return UNLIMITED if found == INFINITE_16 else found
 
 
 def parse_flag(word: str) -> bool:
-    """Return "1", "0", "Yes" or "NO" as a bool."""
+    """Return whether a flag such as "1", "0", "Yes" or "NO" is set."""
     if word.lower() in ("yes", "no"):
         return word.lower() == "yes"
     return bool(parse_number(word))
 
 
 def parse_names(word: str) -> list[str]:
-    """Return a list that commas separate."""
+    """Return the items of a comma-separated list."""
     return [] if parse_text(word) is None else word.split(",")
 
 
 def parse_minutes(word: str) -> int | None:
-    """Return "1-02:30:00" or "30:00" (30 minutes) as minutes; None if unlimited."""
+    """Return a duration such as "1-02:30:00" or "30:00" (30 minutes) in minutes; None if unlimited or not set."""
     if word in UNSET or word == UNLIMITED:
         return None
     found = _TIME.fullmatch(word)
@@ -74,7 +74,7 @@ def parse_minutes(word: str) -> int | None:
 
 
 def parse_mib(word: str) -> int | None:
-    """Return "4000M", "4G" or "0" as MiB; None for 0 or if not requested."""
+    """Return an amount such as "4000M", "4G" or "0" in MiB; None for 0 or if not requested."""
     found = _AMOUNT.fullmatch(word)
     if found is None:
         raise ValueError(f"memory {word[:40]!r}")
@@ -87,10 +87,10 @@ def parse_mib(word: str) -> int | None:
 
 
 def parse_resources(word: str) -> dict[str, int] | None:
-    """Return "cpu=4,mem=16G,node=1,gres/gpu:a100=2" with memory in MiB.
+    """Return the amounts in a list such as "cpu=4,mem=16G,node=1,gres/gpu:a100=2", with memory in MiB.
 
-    Words that are no resource of `slurm_records` are skipped. Generic resources may have any spelling that
-    `gres_counts` reads.
+    Items that are not resources of `slurm_records` are skipped. Generic resources may have any spelling that
+    `parse_gres` accepts.
     """
     if parse_text(word) is None or word == "N/A":
         return None
@@ -116,7 +116,7 @@ def _whole(amount: str, units: Mapping[str, float]) -> int:
 
 
 def parse_gres_counts(word: str) -> dict[str, int]:
-    """Return "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2" by name and type.
+    """Return the counts in a list such as "gpu:a100:2(S:0-1),mps:200" or "gres/gpu:2", by name and type.
 
     Names of resources that jobs share end with `NO_CONSUME`.
     """
@@ -128,9 +128,9 @@ def parse_gres_counts(word: str) -> dict[str, int]:
 
 
 def parse_dependencies(word: str) -> dict[str, Any] | None:
-    """Return dependencies by kind, as `translation.job_dependencies` reads them.
+    """Return dependencies by kind, in the form that `translation.job_dependencies` reads.
 
-    Raise ValueError for an unknown kind.
+    Raise `ValueError` for an unknown kind.
     """
     if parse_text(word) is None:
         return None
@@ -142,6 +142,6 @@ def parse_dependencies(word: str) -> dict[str, Any] | None:
             single = True
         elif kind in kinds and jobs:
             kinds[kind] += [int(job) if job.isdigit() else job for job in jobs.split(":")]
-        elif kind != "expand":  # it concerns nodes of the job itself, and is met at once
+        elif kind != "expand":  # "expand" concerns the job's own nodes and is satisfied immediately
             raise ValueError(f"dependency {item[:40]!r}")
     return {**kinds, "singleton": single, "satisfy": "any" if any_will_do else "all"}

@@ -1,13 +1,11 @@
-"""Parse jobs from `squeue`, in a form that no text of a job can break.
+"""Parse jobs from `squeue`, in a format that no job's text can break.
 
-`squeue -O FIELD:WORD` prints a field in full and WORD after it, if WORD does not begin with a digit
+`squeue -O FIELD:WORD` prints a field in full, followed by WORD, if WORD does not begin with a digit
 (`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05). The word is random for each
-answer, so no user can have written it into a name. It separates fields and records, whatever they contain, even line
-breaks.
+answer, so no user can have written it into a name. It separates fields and records even if they contain line breaks.
 
-squeue shows an array's waiting tasks that have their own records together with the common one, as one record
-(`_combine_pending_array_tasks`). `scontrol_job` shows which records exist. The hidden ones are queried by their
-numbers.
+squeue merges an array's waiting tasks that have their own records with the common record
+(`_combine_pending_array_tasks`). `scontrol_job` shows which records exist. The hidden records are queried by number.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 Row = dict[str, str]
-"""What squeue prints of a job, by the names of `-O`."""
+"""A job's fields as squeue prints them, by their names in `-O`."""
 
 ALWAYS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
@@ -35,18 +33,18 @@ WHILE_PENDING = (
 WHILE_PLACED = ("NodeList", "tres-alloc")
 ALL = (*ALWAYS, *WHILE_PENDING, *WHILE_PLACED)
 SINCE_26_05 = ("Exclusive",)
-"""Whole nodes, which are a value of `OverSubscribe` before 26.05."""
+"""Field for whole nodes, which are a value of `OverSubscribe` before 26.05."""
 PASSING = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
-"""Fields of waiting jobs that Slurm itself often changes; no field that only scontrol shows changes with them."""
+"""Fields of waiting jobs that Slurm often changes itself; no field that only scontrol shows changes with them."""
 LOOKED_AT = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
     "RestartCnt",
 )  # fmt: skip
 """Fields that are read again before a job is changed."""
 _STOP = "\0"
-"""Stands for the random word: no text of Slurm contains this byte."""
+"""Replacement for the random word; no text from Slurm contains this byte."""
 MOST_NAMED = 2000
-"""Maximum number of jobs that one squeue queries by number: it compares each job with all of them."""
+"""Maximum number of jobs that one squeue queries by number, because it compares each job with all of them."""
 
 
 def make_random_word() -> str:
@@ -55,14 +53,14 @@ def make_random_word() -> str:
 
 
 def select_fields(version: tuple[int, int]) -> tuple[str, ...]:
-    """Return the fields of a job that a release's squeue has."""
+    """Return the job fields that squeue provides in a given release."""
     return (*ALL, *SINCE_26_05) if version >= (26, 5) else ALL
 
 
 def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> list[str]:
-    """Return the squeue command for these fields; `end` ends each field.
+    """Return the squeue command that prints these fields, each followed by `end`.
 
-    It shows all jobs, or those with these numbers.
+    The command lists all jobs, or only those with the given numbers.
     """
     named = ["--jobs", ",".join(map(str, sorted(numbers)))] if numbers else []
     form = ",".join(f"{field}:{end}" for field in fields)
@@ -70,14 +68,14 @@ def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[in
 
 
 class SqueueRecordParser:
-    """Parse jobs with these fields; an unchanged job stays the same object."""
+    """A parser of jobs with these fields; the row of an unchanged job stays the same object."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = tuple(fields)
         self._before: dict[str, Row] = {}
 
     def read(self, printed: str, end: str) -> list[Row]:
-        """Return the jobs of an answer.
+        """Return the jobs in an answer.
 
         Raise `AnswerNotUnderstood` if the answer is incomplete or a field is missing.
         """
@@ -111,7 +109,7 @@ class SqueueRecordParser:
 def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
     """Return the jobs by Slurm's own number.
 
-    Raise `AnswerNotUnderstood` for a missing or repeated number.
+    Raise `AnswerNotUnderstood` if a number is missing or repeated.
     """
     try:
         numbered = {int(row["JobID"]): row for row in found}
@@ -123,7 +121,7 @@ def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
 
 
 def is_unchanged(before: Row | None, now: Row) -> bool:
-    """Return whether a job is unchanged, except for `PASSING` while it waits."""
+    """Return whether a job is unchanged, ignoring the `PASSING` fields while it waits."""
     if before is now or before is None:
         return before is now
     if before["State"] != "PENDING":
@@ -132,13 +130,13 @@ def is_unchanged(before: Row | None, now: Row) -> bool:
 
 
 def split_into_chunks(numbers: Collection[int]) -> list[list[int]]:
-    """Return the numbers of jobs in parts that one squeue accepts."""
+    """Return the job numbers in chunks that one squeue accepts."""
     ordered = sorted(numbers)
     return [ordered[at : at + MOST_NAMED] for at in range(0, len(ordered), MOST_NAMED)]
 
 
 def has_array_records(found: Mapping[int, Row]) -> bool:
-    """Return whether there are common records of waiting tasks.
+    """Return whether there are common records of array tasks.
 
     They may hide other records.
     """
@@ -146,5 +144,5 @@ def has_array_records(found: Mapping[int, Row]) -> bool:
 
 
 def has_pending_arrays(found: Mapping[int, Row]) -> bool:
-    """Return whether a common record of `has_array_records` waits: ended ones hide no tasks."""
+    """Return whether a common record is pending; common records of ended tasks hide no other tasks."""
     return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())

@@ -1,6 +1,6 @@
-"""Limit how long slurmctld may be silent during a reading, by its recent pace.
+"""Limit how long slurmctld may be silent during a reading, based on its recent response times.
 
-A program that still prints is not stuck.
+A program that is still printing is not stuck.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from cpsched_bridge.errors import BackendTimeout
 
 MOST_TIMES = 6.0
-"""Maximum silence, as a multiple of `least_s`, and maximum duration of an answer, as a multiple of the silence."""
+"""Factor for the maximum silence (times `least_s`) and for the maximum duration of an answer (times the silence)."""
 
 
 @dataclass(slots=True)
 class AdaptiveIdleTimeout:
-    """Limit a program's silence to at least `least_s` seconds.
+    """A limit on a program's silence, of at least `least_s` seconds.
 
-    A reading that times out doubles the limit, a successful one halves it.
+    A reading that times out doubles the limit, and a successful one halves it.
     """
 
     least_s: float
@@ -30,12 +30,12 @@ class AdaptiveIdleTimeout:
 
     @property
     def limit_s(self) -> float:
-        """Return the time limit of a program that keeps printing a long answer."""
+        """Return the time limit in seconds of a program that keeps printing a long answer."""
         return MOST_TIMES * self.silence_s
 
     @contextmanager
     def track_reading(self) -> Iterator[None]:
-        """Run one reading, and adapt the limit to its result."""
+        """Track the reading inside the context, and adapt the limit to its result."""
         try:
             yield
         except BackendTimeout:

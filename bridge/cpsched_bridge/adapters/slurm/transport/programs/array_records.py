@@ -1,7 +1,7 @@
 """Find the record of each array task, and split tasks off their common record.
 
-Waiting tasks of an array share one record. A command for that record affects all of them. So a task that starts alone
-is split off first: scontrol does that if a command names the task.
+The waiting tasks of an array share one record, and a command for that record affects all of them. A task that starts
+alone is therefore split off first: scontrol splits it off when a command names the task.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
-"""By array, the number of its common record, and the indices of the tasks that wait in it."""
+"""By array, the number of its common record and the indices of the tasks that wait in that record."""
 
 
 def find_record_numbers(
@@ -26,8 +26,9 @@ def find_record_numbers(
 ) -> dict[int, int]:
     """Return the controller's number of each wanted job.
 
-    `look` reads the jobs of some arrays, `scontrol` runs commands. `separate` splits array tasks off their common
-    record first. Without it, a task without its own record stands for all waiting tasks of its array.
+    `look` reads the jobs of given arrays, and `scontrol` runs commands. `separate` splits array tasks off their common
+    record first. Without `separate`, a task that has no record of its own maps to the common record of all waiting
+    tasks.
     """
     known = {job_id: job_id for job_id in wanted if slurm_job_ids.split_task_id(job_id)[1] is None}
     if len(known) == len(wanted):
@@ -51,11 +52,11 @@ def find_record_numbers(
 
 
 def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
-    """Return the numbers of tasks' own records, and the common records of the others."""
+    """Return the record numbers of tasks with their own records, and the common records of the others."""
     own: dict[int, int] = {}
     common: Common = {}
     for job in jobs:
-        with contextlib.suppress(ValueError):  # an unreadable array is left to Slurm
+        with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
             if array := job["array_id"]:
                 waiting = (
                     task_ranges.format_task_ranges(job["array_tasks_waiting"])
@@ -71,9 +72,9 @@ def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
 
 
 def format_job_selector(job: Record) -> str:
-    """Return the words by which scontrol addresses this record of a job and no other.
+    """Return the job identifier that makes scontrol address this record and no other.
 
-    The bare number of an array would include tasks that have their own records. Raise `ValueError` if the tasks of the
+    The array's own number would include tasks that have their own records. Raise `ValueError` if the tasks of the
     record cannot be read.
     """
     array = int(job["array_id"] or 0)
@@ -94,8 +95,8 @@ def _span(tasks: range) -> str:
 def make_split_commands(tasks: list[int], common: Common) -> list[str]:
     """Return commands that give every wanted task its own record.
 
-    They hold the tasks, which are held already. A command for all waiting tasks of an array would not split their
-    common record: the last task keeps it.
+    The commands hold the tasks, which are already held. A command for all waiting tasks of an array would not split
+    their common record, so the last task keeps that record.
     """
     by_array: dict[int, list[int]] = {}
     for job_id in tasks:

@@ -1,10 +1,10 @@
-"""Count the bridge's calls against slurmctld's limit on calls of one user.
+"""Count the bridge's calls against slurmctld's per-user call limit.
 
-Slurm's src/slurmctld/rate_limit.c (23.02 and later, `SlurmctldParameters=rl_enable`): each user has a bucket of
-`rl_bucket_size` tokens (30), and each `rl_refill_period` seconds (1) add `rl_refill_rate` of them (2). A call takes
-one. root and SlurmUser are exempt. slurmctld asks a call without a token to retry, and Slurm's programs then sleep 1,
-2, 3 ... seconds and silently repeat it. So the bridge counts its own calls and waits before it starts a program, never
-within one.
+The limit is implemented in Slurm's src/slurmctld/rate_limit.c (23.02 and later, `SlurmctldParameters=rl_enable`). Each
+user has a bucket of `rl_bucket_size` tokens (30), and every `rl_refill_period` seconds (1) add `rl_refill_rate` tokens
+(2). A call takes one token. root and SlurmUser are exempt. slurmctld asks the caller to retry a call without a token,
+and Slurm's programs then sleep 1, 2, 3 ... seconds and silently repeat the call. The bridge therefore counts its own
+calls and waits before it starts a program, never while one runs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ CALLS: dict[tuple[str, ...], int] = {
     ("show", "nodes"): 2,
     ("show", "config"): 2,
 }
-"""Calls of a command if not one, by its program or its last words; counted by `sdiag` on 26.05."""
+"""Number of calls of each command that makes more or fewer than one, by its program or last words.
+
+The numbers were counted with `sdiag` on 26.05.
+"""
 NO_CALLS = ("sacct", "sacctmgr")
 """Programs that call only the accounting database."""
 RESIZING = ("ReqNodeList=", "NumNodes=")
-"""Changes before which scontrol queries the federation and the job: 3 calls."""
+"""Settings for which scontrol queries the federation and the job before the change: 3 calls."""
 FIRST_SLEEP_S = 1.0
 SLEEP_S = 30.0
-"""Additional time of a program with a limit: it sleeps if another program took the tokens."""
+"""Additional time for a program under a limit, which sleeps if another program took the tokens."""
 RESERVE = 0.5
-"""The part of the bucket that readings leave to commands."""
+"""Fraction of the bucket that readings leave for commands."""
 LONGEST_S = 30.0
-"""Maximum wait of a reading: the dead-man timer waits for the next one."""
+"""Maximum wait of a reading, because the dead-man timer waits for the next one."""
 
 _PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
 _SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
@@ -44,7 +47,7 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 @dataclass(frozen=True, slots=True)
 class SlurmRpcRateLimit:
-    """slurmctld's settings of the limit, in calls."""
+    """slurmctld's limit on the calls of one user."""
 
     bucket: int
     refill: int
@@ -52,14 +55,14 @@ class SlurmRpcRateLimit:
 
     @property
     def calls_per_s(self) -> float:
-        """Return the calls per second that are always accepted."""
+        """Return the number of calls per second that are always accepted."""
         return self.refill / self.period_s
 
 
 def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
     """Return the limit in the output of `scontrol show config`.
 
-    None without a limit, or if this user is exempt.
+    Return None if there is no limit or this user is exempt.
     """
     set_to = _PARAMETERS.search(config)
     owner = _SLURM_USER.search(config)
@@ -75,21 +78,21 @@ def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
 
 
 def rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
-    """Return the limit for the doctor."""
+    """Return the limit as a fact for the doctor; None without a limit."""
     return None if limit is None else {"bucket": limit.bucket, "per_s": limit.calls_per_s}
 
 
 def count_calls(command: Sequence[str]) -> int:
-    """Return how many calls a program with these words makes."""
+    """Return how many calls a program makes with this command line."""
     if command[0] in NO_CALLS or command[-1] == "--version":
         return 0
     return CALLS.get((command[0],)) or CALLS.get(tuple(command[-2:]), 1)
 
 
 def count_update_calls(words: str) -> int:
-    """Return how many calls scontrol makes for one command that it reads.
+    """Return how many calls scontrol makes for one command read from its input.
 
-    A list of jobs needs one for each job, a node list needs more.
+    A job list needs one call per job, and a node list needs more.
     """
     verb, _, rest = words.partition(" ")
     if verb in ("hold", "release"):
@@ -99,12 +102,11 @@ def count_update_calls(words: str) -> int:
 
 @dataclass(slots=True)
 class SlurmRpcTokenBucket:
-    """Track the tokens that are left, at most `search_limit.bucket`.
+    """A count of the remaining tokens, at most `limit.bucket`.
 
-    Without a limit this class neither counts nor waits. Other programs of the same user take tokens as well. So the
-    count starts at 0, and `record_duration` corrects it. Calls that do not wait may make it negative: later calls then
-    wait
-    longer.
+    Without a limit this class neither counts nor waits. Other programs of the same user also take tokens, so the count
+    starts at 0 and `record_duration` corrects it. Calls that do not wait may make the count negative; later calls then
+    wait longer.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -120,36 +122,33 @@ class SlurmRpcTokenBucket:
 
     @property
     def deadline_extension_s(self) -> float:
-        """Return the addition to the deadline of a program."""
+        """Return the number of seconds to add to a program's deadline."""
         return 0.0 if self.limit is None else SLEEP_S
 
     def spend(self, calls: int) -> None:
-        """Count calls that are made now, even without tokens."""
+        """Count calls that are made now, even if no tokens remain."""
         if self.limit is not None:
             self._refill(self.limit)
             self._tokens -= calls
 
     def begin_background_call(self, command: Sequence[str]) -> float:
-        """Count the calls of a program that starts beside the cycle.
-
-        Return its additional time.
-        """
+        """Count the calls of a program that starts alongside the cycle, and return its additional seconds."""
         self.spend(count_calls(command))
         return self.deadline_extension_s
 
     def record_duration(self, seconds: float) -> None:
-        """Correct the count by the duration of a call.
+        """Correct the count based on a call's duration in seconds.
 
-        A call that took a program's first sleep found no token.
+        A call that lasted as long as a program's first sleep did not get a token.
         """
         if self.limit is not None and seconds >= FIRST_SLEEP_S:
             self._refill(self.limit)
             self._tokens = min(self._tokens, 0.0)
 
     def wait_s(self, calls: int) -> float:
-        """Return the seconds until there are tokens for these calls.
+        """Return the seconds until enough tokens for these calls are available.
 
-        More calls than the bucket holds need a full bucket.
+        More calls than the bucket holds require a full bucket.
         """
         if self.limit is None:
             return 0.0
@@ -157,9 +156,9 @@ class SlurmRpcTokenBucket:
         return max(0.0, (min(calls, self.limit.bucket) - self._tokens) / self.limit.calls_per_s)
 
     def acquire_tokens(self, calls: int, most_s: float) -> float | None:
-        """Wait for the tokens of these calls, and take them.
+        """Wait for the tokens that these calls need, take them, and return the seconds waited.
 
-        Return the seconds waited. If that would exceed `most_s`, return None and take none.
+        If the wait would exceed `most_s` seconds, take no tokens and return None.
         """
         needed_s = self.wait_s(calls)
         if needed_s > most_s:
@@ -170,9 +169,9 @@ class SlurmRpcTokenBucket:
         return needed_s
 
     def wait_for_reading(self, calls: int) -> None:
-        """Wait until these calls leave `RESERVE` of the bucket to commands.
+        """Wait until these calls would leave `RESERVE` of the bucket for commands.
 
-        Wait at most `LONGEST_S`, and take no token.
+        Wait at most `LONGEST_S`, and take no tokens.
         """
         if self.limit is not None and (needed_s := self.wait_s(calls + int(RESERVE * self.limit.bucket))):
             self.sleep(min(needed_s, LONGEST_S))

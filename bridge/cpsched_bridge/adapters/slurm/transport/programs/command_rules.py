@@ -1,7 +1,7 @@
-"""Decide what a command may change, from a record of the job read just before.
+"""Decide what a command may change, from a job record read just before.
 
-Slurm may have started a job since the bridge read it, and a node list set on a running job would resize it. Its owner
-or an administrator may have held it since, and only they may lift such a hold.
+Slurm may have started a job since the bridge read it, and setting a node list on a running job would resize it. The
+owner or an administrator may also have held the job since then, and only they may lift such a hold.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LOOKED_AT = (
     "array_task_id",
     "array_tasks_waiting",
 )
-"""The fields of a record that the rules use. "unreadable" may name fields that could not be read."""
+"""The record fields that these rules use; the field "unreadable" may name fields that could not be read."""
 
 
 class JobCommandRefused(Exception):
-    """A command that cannot be executed for this job."""
+    """An error for a command that cannot be executed for this job."""
 
     def __init__(self, words: str, code: OutcomeCode = "") -> None:
         super().__init__(words)
@@ -38,7 +38,7 @@ class JobCommandRefused(Exception):
 
 
 class ControllerCallError(Exception):
-    """A call to the controller that failed; `lost` if it may have taken effect."""
+    """An error for a call to the controller that failed; `lost` if the call may have taken effect."""
 
     def __init__(self, words: str, *, lost: bool, code: OutcomeCode = "") -> None:
         super().__init__(words)
@@ -47,26 +47,26 @@ class ControllerCallError(Exception):
 
 
 def make_not_sent_error(why: str) -> ControllerCallError:
-    """Return the error for a command that was not sent, through no fault of its job."""
+    """Return the error for a command that was not sent for reasons unrelated to its job."""
     return ControllerCallError(f"not sent: {why}", lost=False, code="not_sent")
 
 
 _NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
 _NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
 SETTINGS = re.compile(rf"(?:(?:{_NODES}|{_NUMBERS})(?: (?:{_NODES}|{_NUMBERS}))*)?", re.ASCII)
-"""The settings that may be cleared on a job: node lists and numbers only."""
+"""Settings that may be used to clear a pin: only node lists and numbers."""
 
 
 def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
     """Return whether the controller has loaded the submit plugin.
 
-    It is read each time, since a reconfiguration changes it.
+    The caller reads the configuration each time, because a reconfiguration can change it.
     """
     return "lua" in (job_submit_plugins or ())
 
 
 def require_unpin_settings(words: str) -> None:
-    """Raise `JobCommandRefused` for scontrol settings that do more than clear a pin."""
+    """Raise `JobCommandRefused` if scontrol settings would do more than clear a pin."""
     if not SETTINGS.fullmatch(words):
         raise JobCommandRefused(f"cannot be cleared by {words!r}")
 
@@ -79,9 +79,9 @@ def require_pending(job: Record) -> None:
 
 
 def require_ours(job: Record, guarded: bool) -> None:
-    """Raise `JobCommandRefused` unless the job is pending without a hold of others.
+    """Raise `JobCommandRefused` unless the job is pending and is not held by its owner or an administrator.
 
-    `guarded`: the submit plugin marks holds.
+    `guarded` says whether the submit plugin marks holds.
     """
     require_pending(job)
     hold = slurm_states.classify_hold(
@@ -114,10 +114,10 @@ def may_be_released(job: Record) -> bool:
 
 
 def is_held_by_administrator(job: Record, guarded: bool) -> bool:
-    """Return whether someone other than the bridge holds an unpinned job.
+    """Return whether the hold of an unpinned job was not set by the bridge.
 
     A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
-    marks every hold of the bridge. Without it the holder is unknown.
+    marks every hold by the bridge. Without the plugin, it is unknown who holds the job.
     """
     if not guarded or get_readable_value(job, "admin_comment") == slurm_states.WAIT:
         return False
@@ -125,7 +125,7 @@ def is_held_by_administrator(job: Record, guarded: bool) -> bool:
 
 
 def get_readable_value(job: Record, name: str) -> Any:
-    """Return one value, or raise `JobCommandRefused` if it could not be read."""
+    """Return the value of a field, or raise `JobCommandRefused` if it could not be read."""
     if name in (job.get("unreadable") or ()):
         raise JobCommandRefused(f"its {name} cannot be read")
     return job[name]

@@ -1,6 +1,6 @@
 """Start, hold, release and unpin batches of jobs through a `SlurmJobControl`.
 
-Every job is read again just before it is changed; see `command_rules`.
+Each job is read again just before it is changed; see `command_rules`.
 """
 
 from __future__ import annotations
@@ -15,41 +15,42 @@ from cpsched_bridge.adapters.slurm.transport.programs import array_records, comm
 from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
 
 LOOKED_AT_TOGETHER = 20
-"""Number of commands per reading of the jobs; releases are one command and need one reading."""
+"""Number of commands per reading of the jobs; a release of many jobs is one command and needs one reading."""
 
 Act = Callable[[Record, Record], None]
-"""Executes one order, the second argument, on the job with the first argument as its record."""
+"""Executes the order in the second argument on the job whose record is the first argument."""
 
 
 class SlurmJobControl(Protocol):
-    """The actions of a transport.
+    """Actions that a transport provides for jobs.
 
-    They raise `ControllerCallError` if the controller fails, `JobCommandRefused` for an invalid order.
+    They raise `ControllerCallError` if the controller fails, and `JobCommandRefused` for an invalid order.
     """
 
     alone_below: int
-    """Smaller batches are read job by job, others `LOOKED_AT_TOGETHER` jobs at a time."""
+    """Batch size below which jobs are read one by one; larger batches are read `LOOKED_AT_TOGETHER` jobs at a time."""
 
     def has_submit_plugin(self) -> bool:
         """Return whether the submit plugin is loaded."""
         ...
 
     def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
-        """Return new records of the jobs and arrays with these numbers.
+        """Return newly read records of the jobs and arrays with these numbers.
 
-        See `command_rules.LOOKED_AT`. Others may be included. Jobs that the controller has forgotten are missing.
+        The records have the fields `command_rules.LOOKED_AT`. The result may include other jobs. Jobs that the
+        controller has forgotten are missing.
         """
         ...
 
     def read_job(self, number: int) -> Record:
-        """Return a new record of one job.
+        """Return a newly read record of one job.
 
-        Raise `ControllerCallError` or `JobCommandRefused` if the controller has forgotten it.
+        Raise `ControllerCallError` or `JobCommandRefused` if the controller has forgotten the job.
         """
         ...
 
     def start(self, job: Record, order: Record) -> None:
-        """Pin a held job, and release it once that is done."""
+        """Pin a held job, then release it."""
         ...
 
     def hold(self, job: Record) -> None:
@@ -57,7 +58,7 @@ class SlurmJobControl(Protocol):
         ...
 
     def release(self, jobs: Sequence[Record]) -> Sequence[CommandReply]:
-        """Release held jobs, and return each result."""
+        """Release held jobs, and return the result for each."""
         ...
 
     def run_scontrol(self, commands: Sequence[str]) -> Sequence[str]:
@@ -66,9 +67,9 @@ class SlurmJobControl(Protocol):
 
 
 class SlurmJobCommands:
-    """Execute orders (see `SlurmTransport`), and return each result.
+    """Executor of orders (see `SlurmTransport`) that returns a reply to each.
 
-    Raise the `ControllerCallError` of a reading that fails before any command.
+    Raise the `ControllerCallError` of a reading that fails before any command is sent.
     """
 
     def __init__(self, hands: SlurmJobControl) -> None:
@@ -76,7 +77,7 @@ class SlurmJobCommands:
         self._guarded = False
 
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Pin and release each job, if still pending and held."""
+        """Pin and release each job that is still pending and held."""
         numbers = self._numbers(orders, separate=True)
         return self._each(self._start, orders, numbers)
 
@@ -85,7 +86,7 @@ class SlurmJobCommands:
         self._hands.start(job, order)
 
     def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Hold each job if it is pending, then clear its pin."""
+        """Hold each job that is pending, then clear its pin."""
         numbers = self._numbers(orders, separate=False)
         return self._cleared(orders, numbers, self._each(self._hold, orders, numbers))
 
@@ -98,7 +99,7 @@ class SlurmJobCommands:
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
     def release(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear pins, then release: a pinned job would wait for nodes that may be taken."""
+        """Clear pins, then release the jobs; a job that is still pinned would wait for nodes that may be taken."""
         numbers = self._numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
@@ -116,7 +117,7 @@ class SlurmJobCommands:
         return self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
 
     def _released(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
-        """Release those of these jobs that the bridge holds, by one command if possible."""
+        """Release the jobs that are held and that the bridge may release, with one command if possible."""
         ready: dict[int, Record] = {}
 
         def judge(job: Record, order: Record) -> None:
@@ -138,14 +139,14 @@ class SlurmJobCommands:
         return outcomes
 
     def _prepare(self, job: Record, order: Record) -> None:
-        """Hold the job while its pin is cleared, so that it does not start in between."""
+        """Hold the job while its pin is being cleared, so that it does not start in between."""
         command_rules.require_unpin_settings(order["clear"])
         command_rules.require_ours(job, self._guarded)
         if order["clear"] and command_rules.is_unheld(job):
             self._hands.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear the pin of each job that is pending with any hold, and keep the holds."""
+        """Clear the pin of each pending job with a hold of any kind, and keep the hold."""
         numbers = self._numbers(orders, separate=False)
         return self._cleared(orders, numbers, self._each(self._held_by_anybody, orders, numbers))
 
@@ -158,9 +159,9 @@ class SlurmJobCommands:
     def _each(
         self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = LOOKED_AT_TOGETHER
     ) -> list[CommandReply]:
-        """Return the result of each order.
+        """Return the reply to each order.
 
-        In long batches the jobs are read again every `at_once` commands.
+        In long batches, the jobs are read again every `at_once` commands.
         """
         outcomes: list[CommandReply] = []
         together = len(orders) >= self._hands.alone_below
@@ -190,7 +191,7 @@ class SlurmJobCommands:
         except ControllerCallError as error:
             return CommandReply("unknown" if error.lost else "refused", str(error), error.code)
         except Exception as error:
-            # An unforeseen error of one job must not affect the others of the batch.
+            # An unforeseen error for one job must not affect the rest of the batch.
             return CommandReply("refused", f"{type(error).__name__}: {error}")
         return CommandReply("done")
 
@@ -199,9 +200,9 @@ class SlurmJobCommands:
     ) -> list[CommandReply]:
         """Return `outcomes` after clearing the pins of successful orders.
 
-        Slurm also reports success for a hold of a job that has just started. So each job is read again before. An
-        array's task is named as such: a change under the array's bare number would include its running tasks, and is
-        rejected.
+        Slurm reports success even for a hold of a job that has just started, so each job is read again first. An array
+        task is addressed by its task number: a change under the array's own number would also apply to its running
+        tasks, and is rejected.
         """
         wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at].result == "done"]
         if not wanted:

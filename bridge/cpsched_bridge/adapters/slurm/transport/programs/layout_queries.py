@@ -1,10 +1,11 @@
-"""Query what running jobs have on each node, since pyslurm's own call crashes.
+"""Query the layouts of running jobs with scontrol, because pyslurm's own call crashes.
 
-`scontrol --details` shows a job's layout. It is queried once, when the job is first seen on its nodes.
+`scontrol --details` shows a job's layout, that is, its resources on each node. The layout is queried once, when the job
+is first seen on its nodes.
 
-scontrol prints the names and comments of users unchanged. Only lines that no name can form without a line break are
-read, and only if they are unambiguous: one record of the job, whose parts name each of its nodes once. A job whose
-record another job forges is queried alone. A job with a wrong record has no layout.
+scontrol prints names and comments of users unchanged. Only lines that a name cannot imitate without a line break are
+parsed, and only if they are unambiguous: one record of the job, whose parts name each of its nodes once. If another job
+imitates a job's record, the job is queried alone. A job with an inconsistent record has no layout.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read
 
 SHOW = ["scontrol", "--details", "show", "job"]
 ONE_BY_ONE = 5
-"""Maximum number of jobs that are queried one by one; more jobs are queried in one answer."""
+"""Maximum number of jobs that are queried one by one; more jobs share one query."""
 KEY = ("num_nodes", "cpus", "start_time")
-"""Fields that change if a job gets other nodes: it was requeued, or lost some of them."""
+"""Fields that change if a job's nodes change because it was requeued or lost nodes."""
 
 _RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
 _SPAN = r"\d{1,6}(?:-\d{1,6})?"
@@ -31,9 +32,9 @@ _PART = re.compile(
 
 
 class JobLayoutReader:
-    """Keep the layouts of jobs on several nodes.
+    """A cache of the layouts of multi-node jobs.
 
-    `show` runs a command and returns its output, None if it fails.
+    `show` runs a command and returns its output, or None if the command fails.
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
@@ -41,7 +42,7 @@ class JobLayoutReader:
         self._known: dict[int, tuple[object, Layout | None]] = {}
 
     def read(self, jobs: Iterable[Record]) -> dict[int, Layout]:
-        """Return the readable layouts of those of `jobs` on several nodes, by number."""
+        """Return the readable layouts of the multi-node jobs among `jobs`, by job number."""
         placed = {job["id"]: [job[name] for name in KEY] for job in jobs if job["state"] in slurm_states.OCCUPYING}
         keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
@@ -60,7 +61,7 @@ class JobLayoutReader:
 def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
     """Return the unambiguous layouts in scontrol's output, by job number.
 
-    `nodes` is the number of nodes of each job.
+    `nodes` maps each job number to its number of nodes.
     """
     _, *pieces = _RECORD.split(text)
     found: dict[int, Layout | None] = {}
@@ -72,7 +73,7 @@ def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
 
 
 def _layout(record: str, count: int) -> Layout | None:
-    """Return the parts of one record if they name `count` nodes, each once."""
+    """Return the parts of one record; None unless they name `count` nodes, each once."""
     try:
         parts = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
         names = [name for part in parts for name in task_ranges.expand_hostlist(part[0])]
@@ -82,13 +83,13 @@ def _layout(record: str, count: int) -> Layout | None:
 
 
 def _count(ids: str) -> int:
-    """Return how many numbers "0-3,8" names."""
+    """Return the number of ids in a list such as "0-3,8"."""
     ends = [piece.partition("-") for piece in ids.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def _gres(text: str) -> dict[str, int]:
-    """Return "gpu:a100:2(IDX:0-1)" as {"gpu:a100": 2}."""
+    """Return the counts of generic resources: "gpu:a100:2(IDX:0-1)" becomes {"gpu:a100": 2}."""
     found: dict[str, int] = {}
     for each in parse_gres(text):
         found[each.key] = found.get(each.key, 0) + each.count

@@ -1,7 +1,7 @@
-"""Read the bridge's user and privilege in Slurm.
+"""Read the Slurm privilege of the bridge's user.
 
-The bridge itself does that, not its pyslurm child: `sacctmgr` keeps retrying an unreachable accounting database, and
-must not delay the controller's answers.
+The bridge itself runs these queries instead of its pyslurm child, because `sacctmgr` keeps retrying an unreachable
+accounting database and must not delay the controller's answers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read
 def query_privilege(user: str) -> Record:
     """Return the user's AdminLevel, and whether the accounting database answers.
 
-    The level is None if neither it nor the controller answers. The controller keeps the levels in memory, so it can
-    answer while the database is down.
+    The level is None if neither the database nor the controller answers. The controller keeps the levels in memory, so
+    it can answer while the database is down.
     """
     told = read_output(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
     if told is not None:

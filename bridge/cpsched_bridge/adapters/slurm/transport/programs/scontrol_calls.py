@@ -1,4 +1,4 @@
-"""Run scontrol for changes, and other programs of Slurm for queries."""
+"""Run scontrol for changes, and other Slurm programs for queries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ QUERY_TIMEOUT_S = 2.5
 
 
 def run_scontrol(commands: Sequence[str]) -> list[str]:
-    """Run `commands` in one scontrol, and return each error; empty for success."""
+    """Run `commands` in one scontrol process, and return the error of each; empty for success."""
     with ScontrolSession(SCONTROL_S) as dialogue:
         return [send_and_read_complaint(dialogue, command) for command in commands]
 
 
 def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
-    """Return scontrol's error for a command, or why none came; empty for success."""
+    """Return scontrol's error for a command, or why it gave no answer; empty for success."""
     try:
         return dialogue.send_command(command)
     except (ControllerCallError, JobCommandRefused) as error:
@@ -30,16 +30,16 @@ def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
 
 
 def is_unreachable_error(words: str) -> bool:
-    """Return whether the error leaves open if the command took effect.
+    """Return whether an error leaves it open whether the command took effect.
 
-    Only the state of the job then shows that.
+    Only the state of the job then shows the effect.
     """
     words = words.lower()
     return any(word in words for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
 
 
 def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
-    """Return what a command prints; None if it fails or exceeds the time limit."""
+    """Return a command's output, or None if the command fails or exceeds the time limit."""
     try:
         run = subprocess.run(
             command,

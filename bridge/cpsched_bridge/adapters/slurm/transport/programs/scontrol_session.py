@@ -1,10 +1,10 @@
-"""Send changes one by one to the standard input of one scontrol.
+"""Send changes one at a time to the standard input of a single scontrol process.
 
-scontrol is silent after a successful command, and prints an error to standard error after a failed one. Few errors name
-a job. So after each command the session sends an unknown word. scontrol reports that, too, on standard error: any text
-before is the error of the command, and the report proves that the command has ended.
+scontrol prints nothing after a successful command, and an error to standard error after a failed one. Few errors name a
+job. The session therefore sends an unknown keyword after each command, which scontrol also reports on standard error.
+Any text before that report is the error of the command, and the report proves that the command has ended.
 
-Only one command is under way at any time. So a bridge that dies leaves at most one command behind.
+Only one command is in progress at any time, so a bridge that dies leaves at most one command unfinished.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import b
 from cpsched_bridge.child_processes import kill_with_parent
 
 MAX_OUTPUT = 1 << 20
-"""Maximum number of bytes of errors about one command; a program that prints more is stopped."""
+"""Maximum number of bytes of errors for one command; a program that prints more is stopped."""
 ENDING_S = 1.0
-"""Time limit for a program to end after it closed its standard error."""
+"""Time limit for a program to exit after it closed its standard error."""
 _WORD = r"[\w.,:/=%&+~\[\]-]+"
 COMMAND = re.compile(rf"{_WORD}(?: {_WORD}){{0,100}}", re.ASCII)
-"""The commands that may be sent: words without quotes, line breaks, and other special characters of scontrol or its
-line editor.
+"""Pattern of permitted commands: text without quotes, line breaks or other characters special to scontrol.
+
+Characters special to its line editor are not permitted either.
 """
 
 
 class _Lost(Exception):
-    """The program has ended, hangs, or prints too much."""
+    """The program ended, hung, or printed too much."""
 
 
 class ScontrolSession:
-    """Start scontrol with the first command, and stop it when the context ends.
+    """A scontrol process that starts with the first command and stops when the context ends.
 
-    scontrol answers each command within `within_s` seconds, and all of them within `most_s`, by default the same: a
-    program that answers is not stuck. With a limit on calls, each command first waits for its share of `budget`. All
-    waits together last at most `wait_s`, which does not count as scontrol's time. A command that would wait longer is
-    not sent.
+    scontrol must answer each command within `within_s` seconds, and all commands within `most_s` seconds, which
+    defaults to the same value; a program that answers is not stuck. With a call limit, each command first waits for its
+    tokens in `budget`. All these waits together last at most `wait_s` seconds, which do not count as scontrol's time. A
+    command that would exceed `wait_s` is not sent.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class ScontrolSession:
         self._most_s = max(most_s, self._within_s)
         self._end_s = time.monotonic() + self._most_s
         self._until_s = 0.0
-        """The deadline of the command under way, in `time.monotonic`."""
+        """Deadline of the command in progress, in `time.monotonic` seconds."""
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
-        self._mark = f"cpsched-{secrets.token_hex(8)}"  # random, so that no job's name contains it
+        self._mark = f"cpsched-{secrets.token_hex(8)}"  # random, so that no job name contains it
         self._told = 0
         self._over = ""
 
@@ -77,11 +78,10 @@ class ScontrolSession:
         self.close()
 
     def send_command(self, command: str) -> str:
-        """Send the command, and return scontrol's error; empty for success.
+        """Send the command and return scontrol's error; empty for success.
 
-        Raise `JobCommandRefused` for words that may not be sent, and `ControllerCallError` without an answer. Then the
-        command may
-        have been executed, and no other one is sent.
+        Raise `JobCommandRefused` if the text may not be sent, and `ControllerCallError` if no answer arrives. In the
+        latter case the command may have been executed, and no further command is sent.
         """
         if not COMMAND.fullmatch(command):
             raise JobCommandRefused(f"cannot be told to scontrol: {command!r}")
@@ -141,7 +141,7 @@ class ScontrolSession:
         return process
 
     def _exchange(self, process: subprocess.Popen[bytes], words: bytes, until: bytes) -> bytes:
-        """Write `words`, and return what comes before `until`, or raise `_Lost`."""
+        """Write `words`, and return the output that precedes `until`, or raise `_Lost`."""
         assert process.stdin is not None
         assert process.stderr is not None
         stdin, stderr = process.stdin.fileno(), process.stderr.fileno()
@@ -157,7 +157,7 @@ class ScontrolSession:
             if stdin in ready:
                 try:
                     words = words[os.write(stdin, words) :]
-                except OSError:  # it stopped reading: standard error or its end shows why
+                except OSError:  # the program stopped reading; its standard error or exit status shows why
                     words = b""
                 if not words:
                     waits.unregister(stdin)
@@ -172,7 +172,7 @@ class ScontrolSession:
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit status of a process that is silent; kill one that does not end."""
+    """Return the exit status of a process that closed its standard error; kill it if it does not exit."""
     try:
         return process.wait(ENDING_S)
     except subprocess.TimeoutExpired:

@@ -14,19 +14,19 @@ FIXED = {
     "SLURM_BITSTR_LEN": "0",
     "INPUTRC": os.devnull,
 }
-"""Untranslated messages, times in Unix seconds, and all tasks of an array instead of the first 64 characters.
+"""Settings for untranslated messages, times in Unix seconds, and complete task lists of arrays, not only 64 characters.
 
-- Without a named time zone the C library opens the host's file for each printed time, which takes most of the CPU time
-  of a squeue that prints thousands of jobs.
-- If scontrol reads commands, no file of the user may bind keys.
+- Without a named time zone, the C library opens the host's time zone file for each printed time. That takes most of the
+  CPU time of a squeue that prints thousands of jobs.
+- While scontrol reads commands, no file of the user may bind keys.
 """
 _DROPPED = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 
 
 def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment without settings of Slurm's programs.
+    """Return this process's environment without settings for Slurm's programs.
 
-    Such settings select another cluster, change the output, or belong to a surrounding job.
+    Such settings select another cluster, change the output, or belong to an enclosing job.
     """
     kept = {
         name: value

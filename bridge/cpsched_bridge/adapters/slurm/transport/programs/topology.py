@@ -1,8 +1,9 @@
-"""Ask scontrol which topologies the cluster has, and which nodes share a switch or block.
+"""Query the cluster's topologies with scontrol, and determine which nodes share a switch or block.
 
-Slurm 25.05 and later may define several topologies in topology.yaml, one for each partition. Then Slurm ignores
-TopologyPlugin and topology.conf, but `scontrol show config` still prints TopologyPlugin. Only `scontrol show topoconf`
-prints what is used. `scontrol show topology` needs the file also on this host, and is silent without it.
+Slurm 25.05 and later may define several topologies in topology.yaml, for use by different partitions. Slurm then
+ignores TopologyPlugin and topology.conf, although `scontrol show config` still prints TopologyPlugin. Only `scontrol
+show topoconf` prints the topologies in use. `scontrol show topology` also requires the file on this host, and prints
+nothing without it.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, topology_of
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
 NAMED = ("scontrol", "show", "topoconf")
-"""Print the topologies in use, the default first; of no use before Slurm 25.05."""
+"""Command that prints the topologies in use, the default first; it has no use before Slurm 25.05."""
 NAMED_SINCE = (25, 5)
 COMMAND = ("scontrol", "show", "topology")
-"""Print the switches or blocks of the default topology, or of that with the name that follows."""
+"""Command that prints the switches or blocks of the default topology, or of the topology named after it."""
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
-"""Print also the topology that a partition names, which pyslurm lacks."""
+"""Command whose output includes the topology that a partition names, which pyslurm lacks."""
 PERIOD_S = 60.0
-"""Interval between queries: a reconfiguration of slurmctld may change all of this."""
+"""Seconds between queries, because a reconfiguration of slurmctld may change any of this."""
 UNREADABLE = "a topology.yaml that cannot be read"
 
 _UNIT = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
@@ -33,14 +34,14 @@ _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 _ATTRIBUTES = ("topology", "cluster_default")
 """Attributes of a topology in topology.yaml other than its type."""
 _UNSET: tuple[object, ...] = ({}, "", "false")
-"""Values of the types that a topology does not have."""
+"""Values of the type attributes that do not apply to a topology."""
 
 
 def topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
-    """Return the topologies as `SlurmRecords.topologies`.
+    """Return the topologies in the form of `SlurmRecords.topologies`.
 
-    `named` is the output of `NAMED`, empty before Slurm 25.05. `ask` returns the output of a command, empty if it
-    fails.
+    `named` is the output of `NAMED`, or empty before Slurm 25.05. `ask` returns the output of a command, or "" if the
+    command fails.
     """
     known = parse_named(named)
 
@@ -52,7 +53,10 @@ def topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) 
 
 
 def parse_named(printed: str) -> dict[str, str]:
-    """Return the plugin of each topology in topology.yaml by name, the default first; empty without that file."""
+    """Return the plugin of each topology in topology.yaml by name, the default first;
+
+    empty if the file does not exist.
+    """
     try:
         read = yaml.load(printed, yaml.BaseLoader) or ()
         types = {
@@ -65,15 +69,15 @@ def parse_named(printed: str) -> dict[str, str]:
 
 
 def parse_partitions(printed: str) -> dict[str, str]:
-    """Return the topology that a partition names, by partition, from `PARTITIONS`."""
+    """Return, by partition, the topology that the partition names, from the output of `PARTITIONS`."""
     records = (dict(_PARTITION.findall(line)) for line in printed.splitlines())
     return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 
 
 def parse_topology(printed: str) -> dict[str, str]:
-    """Return by node the highest switch above it, or its block.
+    """Return, by node, the topmost switch above it or its block.
 
-    A node below several of them is left out.
+    A node below several of them is omitted.
     """
     units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _UNIT.findall(printed)}
     below = {name for lists in units.values() for name in expand_if_valid(lists.get("Switches", ""))}

@@ -13,23 +13,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 KEPT_S = 60.0
-"""How long an answer is valid; Slurm itself caches its own for ten minutes."""
+"""Seconds for which an answer is valid; Slurm itself caches group members for ten minutes."""
 BUDGET_S = 0.5
-"""Maximum time of one reading for queries. Users it does not reach are unknown in it."""
+"""Maximum query time in seconds per reading. Users not queried within it remain unknown in that reading."""
 
 
 @dataclass(slots=True)
 class UnixGroupLookup:
-    """Cache the host's answers."""
+    """A cache of the host's answers about the groups of users."""
 
     clock: Callable[[], float] = time.monotonic
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
-    """By user, the time of the query, and the ids of the user's groups; None for an unknown user."""
+    """By user, the time of the query and the user's group ids; None for an unknown user."""
 
     def find_missing_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
-        """Return by user those of `groups` that the user is known not to belong to.
+        """Return, by user, the groups among `groups` that the user is known not to belong to.
 
-        Unknown users and groups are left out.
+        Unknown users and groups are omitted.
         """
         known = {name: group_id for name in groups if (group_id := get_group_id(name)) is not None}
         until_s = self.clock() + BUDGET_S
@@ -56,7 +56,7 @@ class UnixGroupLookup:
 
 
 def get_group_id(group: str) -> int | None:
-    """Return the id of a group; None if the host does not have it."""
+    """Return the id of a group, or None if the group does not exist on the host."""
     try:
         return grp.getgrnam(group).gr_gid
     except (KeyError, OSError):
@@ -64,7 +64,7 @@ def get_group_id(group: str) -> int | None:
 
 
 def get_group_ids(user: str) -> frozenset[int] | None:
-    """Return the ids of a user's groups; None if the host does not have the user."""
+    """Return the group ids of a user, or None if the user does not exist on the host."""
     try:
         return frozenset(os.getgrouplist(user, pwd.getpwnam(user).pw_gid))
     except (KeyError, OSError):

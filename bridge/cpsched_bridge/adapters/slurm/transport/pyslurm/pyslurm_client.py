@@ -1,7 +1,7 @@
-"""Call the pyslurm child with deadlines; replace a child that hangs or has ended.
+"""Call the pyslurm child with deadlines, and replace a child that hangs or has exited.
 
-A deadline applies to an answer. The child's import of pyslurm may be slow on a slow machine. It has its own limit, and
-no call waits for all of it.
+A deadline applies to an answer. Importing pyslurm in the child may take long on a slow machine. The import has its own
+limit, and no call waits for all of that time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cpsched_bridge.errors import (
 CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
 
 BEGINNING_S = 20.0
-"""Maximum wait of a call for a child that is starting; the next call continues to wait."""
+"""Maximum wait in seconds of a call for a child that is starting; the next call continues to wait."""
 READING_S = 5.0
-"""Time limit for reading an answer that has begun to arrive."""
+"""Time limit in seconds for reading an answer that has begun to arrive."""
 
 ERRORS: dict[str, type[BackendError]] = {
     "unavailable": BackendUnavailable,
@@ -40,7 +40,7 @@ ERRORS: dict[str, type[BackendError]] = {
 
 
 class PyslurmClient:
-    """Run one child process at a time, started on first use.
+    """A client that runs one child process at a time, started on first use.
 
     Calls come from one thread, which outlives the child.
     """
@@ -52,18 +52,18 @@ class PyslurmClient:
         self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
         self._started_s, self._has_begun = 0.0, False
         self.starts = 0
-        """Number of children started so far."""
+        """Number of child processes started so far."""
 
     @property
     def pid(self) -> int | None:
-        """Return the child's process id, if there is a child."""
+        """Return the child's process id, or None if there is no child."""
         return None if self._child is None else self._child.pid
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-        """Return the answer of the child.
+        """Return the child's answer to a call.
 
-        Raise `BackendError` on failure, or without an answer within `deadline_s` seconds. Raise `BackendStarting`, and
-        send nothing, if the child is still starting.
+        Raise `BackendError` on failure, or if no answer arrives within `deadline_s` seconds. If the child is still
+        starting, raise `BackendStarting` and send nothing.
         """
         self.send_call(name, deadline_s, **arguments)
         return self.receive_answer()
@@ -84,18 +84,18 @@ class PyslurmClient:
             wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
 
     def not_ready_reason(self) -> str | None:
-        """Describe what the child must do before its first call; None if ready.
+        """Return what the child must do before its first call, or None if it is ready.
 
-        Raise as `wait_until_ready` does.
+        Raise the same errors as `wait_until_ready`.
         """
         if self.wait_until_ready(0.0):
             return None
         return f"the pyslurm process imports pyslurm, for {time.monotonic() - self._started_s:.0f} s now"
 
     def wait_until_ready(self, wait_s: float) -> bool:
-        """Return whether the child is ready within `wait_s` seconds; start one if needed.
+        """Return whether the child is ready within `wait_s` seconds; start a child if needed.
 
-        Raise `BackendStartFailed` if it cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
+        Raise `BackendStartFailed` if the child cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
         """
         channel = self._running()
         if self._has_begun:
@@ -114,17 +114,17 @@ class PyslurmClient:
     def wait_for_answer(self, wait_s: float) -> bool:
         """Return whether the last call has a result within `wait_s` seconds.
 
-        If so, `receive_answer` returns it at once.
+        If so, `receive_answer` returns the result immediately.
         """
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             return self._child is None or left_s <= wait_s
-        # An answer that has arrived counts, however late it is read.
+        # An answer that has arrived in time counts, no matter how late it is read.
         self._until_s = max(self._until_s, time.monotonic() + READING_S)
         return True
 
     def receive_answer(self) -> Any:
-        """Return the result of the last call, by its deadline; raise as `call` does."""
+        """Return the result of the last call by its deadline; raise the same errors as `call`."""
         with self._ending():
             if self._child is None:
                 raise wire_protocol.WorkerChannelClosed("it has ended before")
@@ -135,7 +135,7 @@ class PyslurmClient:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Stop a child that fails to answer, and raise the error of the call."""
+        """Stop a child that fails to answer, and raise the corresponding error for the call."""
         name = self._asked
         try:
             yield
@@ -152,7 +152,7 @@ class PyslurmClient:
             raise BackendUnavailable(f"{name}: the pyslurm process sent no message: {error}") from error
 
     def _running(self) -> socket.socket:
-        """Return a channel to a live child; start one if needed."""
+        """Return the channel to a live child; start a child if needed."""
         if self._child is not None and not self._child.is_alive():
             self.close()
         if self._child is None:
@@ -165,7 +165,7 @@ class PyslurmClient:
         return self._child.channel
 
     def close(self) -> int | None:
-        """Kill the child, and return its exit status, if there was a child."""
+        """Kill the child and return its exit status; return None if there is no child."""
         if self._child is None:
             return None
         status = self._child.kill()

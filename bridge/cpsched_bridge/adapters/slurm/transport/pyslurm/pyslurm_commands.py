@@ -1,4 +1,4 @@
-"""Command single jobs by pyslurm, for `programs.job_commands`."""
+"""Execute commands for single jobs with pyslurm, for `programs.job_commands`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_u
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import to_lookup_record, value_of
 
 RELEASE = 0xFFFFFFFF
-"""A priority of INFINITE releases a held job: Slurm then computes its priority."""
+"""Priority INFINITE, which releases a held job; Slurm then computes the job's priority."""
 
 
 class PyslurmJobControl(SlurmJobControl):
-    """Command jobs by pyslurm."""
+    """Actions on jobs by pyslurm."""
 
-    alone_below = LOOKED_AT_TOGETHER  # reading all jobs costs as much as ten single ones
+    alone_below = LOOKED_AT_TOGETHER  # reading all jobs costs as much as ten single readings
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
         self.complaints: dict[int, str] = {}
-        """By job of an order, why its number of nodes was rejected."""
+        """By job number of an order, why its number of nodes was rejected."""
 
     @override
     def has_submit_plugin(self) -> bool:
@@ -48,7 +48,7 @@ class PyslurmJobControl(SlurmJobControl):
 
     @override
     def read_jobs(self, numbers: Collection[int]) -> list[Record]:
-        """Read all jobs, and return records of the requested ones."""
+        """Read all jobs, and return the records of the requested ones."""
         with self._calling():
             loaded = self._pyslurm.Jobs.load().values()
         return [to_lookup_record(job) for job in loaded if job.id in numbers or job.array_id in numbers]
@@ -102,9 +102,9 @@ class PyslurmJobControl(SlurmJobControl):
 
 
 class PyslurmCommands(SlurmJobCommands):
-    """Run the commands of `SlurmJobCommands`, with scontrol for the number of nodes.
+    """The commands of `SlurmJobCommands`, with the number of nodes set by scontrol.
 
-    pyslurm cannot change that.
+    pyslurm cannot change the number of nodes.
     """
 
     def __init__(self, pyslurm: Any) -> None:
@@ -113,7 +113,7 @@ class PyslurmCommands(SlurmJobCommands):
 
     @override
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Set `num_nodes` of the jobs that have it by one scontrol, then start."""
+        """Set `num_nodes` of the orders that have it with one scontrol process, then start the jobs."""
         numbers = self._numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._each(lambda job, _: command_rules.require_held(job, self._guarded), counted, numbers)
@@ -129,7 +129,7 @@ class PyslurmCommands(SlurmJobCommands):
 
 
 def make_lease_commands(pyslurm: Any) -> LeaseReservationCommands:
-    """Return the commands for the lease reservation, as pyslurm reads it."""
+    """Return the commands for the lease reservation, which use pyslurm for reading."""
 
     def words() -> str | None:
         found = (each for each in pyslurm.Reservations.load().values() if each.name == NAME)

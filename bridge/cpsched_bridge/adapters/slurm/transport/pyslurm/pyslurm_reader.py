@@ -1,4 +1,4 @@
-"""Read the configuration, the cluster and the accounting database by pyslurm."""
+"""Read the configuration, the cluster and the accounting database with pyslurm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTIL
 
 
 class PyslurmReader:
-    """Answer calls with plain values; tables have the form of `pyslurm_rows`."""
+    """A reader whose methods return plain values; tables have the form of `pyslurm_rows`."""
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
@@ -50,7 +50,7 @@ class PyslurmReader:
     def _hello(self, printed: str) -> Record:
         """Return the facts of `hello`; `printed` is the output of `scontrol show config`."""
         config = from_table(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
-        defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for them
+        defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for the job defaults
         return {
             "pid": os.getpid(),
             "uid": os.getuid(),
@@ -60,9 +60,9 @@ class PyslurmReader:
         }
 
     def facts(self) -> Record:
-        """Return the doctor's facts that need no accounting.
+        """Return the doctor's facts that do not need accounting.
 
-        They are configuration, versions, clocks and user.
+        These are the configuration, versions, clocks and user.
         """
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
@@ -79,7 +79,7 @@ class PyslurmReader:
         }
 
     def snapshot(self) -> Record:
-        """Read jobs first, nodes last, so that free amounts include changes in between."""
+        """Return a snapshot, with jobs read first and nodes last, so that free amounts include changes in between."""
         slurm = self._pyslurm
         config = slurm.slurmctld.Config.load()
         guarded = has_plugin(config.job_submit_plugins)
@@ -105,7 +105,7 @@ class PyslurmReader:
         }
 
     def _topologies_now(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
-        """Return the topologies, and those that partitions name; pyslurm lacks both."""
+        """Return the topologies, and the topology that each partition names; pyslurm lacks both."""
         if self._topology is None or time.monotonic() - self._topology[0] >= topology.PERIOD_S:
 
             def ask(command: Sequence[str]) -> str:
@@ -117,9 +117,9 @@ class PyslurmReader:
         return self._topology[1], self._topology[2]
 
     def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
-        """Return the allowed groups that each user with pending jobs does not belong to.
+        """Return, by user with pending jobs, the groups allowed by partitions that the user does not belong to.
 
-        Partitions allow the groups. A group of unknown membership is left out.
+        A group of unknown membership is omitted.
         """
         allowed = {name for row in from_table(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
@@ -136,7 +136,7 @@ class PyslurmReader:
 
 
 def read_version(command: list[str]) -> str | None:
-    """Return the last word of a command's version output: its version."""
+    """Return a program's version, which is the last word of its version output."""
     words = (read_output(command) or "").split()
     return words[-1] if words else None
 
@@ -146,10 +146,11 @@ _SINGLE = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
 class SingletonJobLookup:
-    """Find waiting jobs that depend on `singleton`, which pyslurm loses, by squeue.
+    """Finder of waiting jobs that depend on `singleton`, which pyslurm does not report; it uses squeue.
 
-    pyslurm shows the word only once it is met. Each job is queried once, and again if its dependencies change. This
-    squeue prints no text of a user. `show` runs a command and returns its output, None if it fails.
+    pyslurm shows the word only once the dependency is satisfied. Each job is queried once, and again if its
+    dependencies change. This squeue command prints no users' text. `show` runs a command and returns its output, or
+    None if the command fails.
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
@@ -157,7 +158,7 @@ class SingletonJobLookup:
         self._known: dict[int, tuple[str, bool]] = {}
 
     def read(self, jobs: Iterable[Record]) -> dict[int, bool]:
-        """Return by number whether `singleton` is among the dependencies.
+        """Return, by job number, whether `singleton` is among the dependencies.
 
         Jobs that squeue did not list are missing.
         """

@@ -1,7 +1,7 @@
 """Convert pyslurm's objects to plain records and tables.
 
-`adapters.slurm.slurm_records` describes records. A table reads {"fields": [...], "rows": [[...], ...]}, so that field
-names are sent once. This module runs in the child, and does not import pyslurm itself.
+`adapters.slurm.slurm_records` describes records. A table has the form {"fields": [...], "rows": [[...], ...]}, so that
+field names are sent only once. This module runs in the child and does not import pyslurm itself.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FLAGS = {
     "STATIC_NODES": "STATIC",
     "USER_DELETION": "USER_DELETE",
 }
-"""scontrol's words for flags of reservations that have other names in pyslurm."""
+"""scontrol's names for the reservation flags that pyslurm names differently."""
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` in JSON types; raise `TypeError` for an unknown type."""
+    """Return `value` as JSON types; raise `TypeError` for an unknown type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
@@ -64,9 +64,9 @@ def _resources(tres: Any) -> Record:
 
 
 def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
-    """Return the values of `fields`; None for missing and for unreadable ones.
+    """Return the values of `fields`; missing and unreadable values are None.
 
-    Only the unreadable ones are named in the record's `unreadable`, if it has one.
+    Only unreadable fields are named in the record's `unreadable`, if it has that field.
     """
     values = {field: _read(source, field) for field in fields if field not in TROUBLE}
     failed = {field: "pyslurm cannot read it" for field, (_, ok) in values.items() if not ok and _has(source, field)}
@@ -86,18 +86,18 @@ def _read(source: Any, field: str) -> tuple[Any, bool]:
         # A user may write any bytes into a name or a comment, and the exception holds all of them.
         return error.object.decode(errors="backslashreplace"), True
     except Exception:
-        # A property of the library failed on this record: report the field as unreadable.
+        # A property of the library failed on this record, so the field is reported as unreadable.
         return None, False
 
 
 _SCALARS = (int, str, type(None), bool, float)
 _NAMED_ONCE = "user_name"
 _user_names: dict[int, str] = {}
-"""By user id: pyslurm queries the system for every job, which costs more than all other fields together."""
+"""User names by user id; pyslurm queries the system for every job, which costs more than all other fields together."""
 
 
 class _Reader:
-    """Read the fields that apply to jobs in one state, all at once."""
+    """A reader of all fields that apply to jobs in one state, with a single getter call."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self.fields = [field for field in wanted if field != _NAMED_ONCE]
@@ -105,13 +105,13 @@ class _Reader:
         self.get = attrgetter(*self.fields)
 
     def row(self, job: Any) -> list[Any]:
-        """Return a row of `JOB_FIELDS`, `unreadable` last."""
+        """Return a row of `JOB_FIELDS`, with `unreadable` last."""
         row: list[Any] = [None] * len(JOB_FIELDS)
         unreadable: list[str] = []
         try:
             values = self.get(job)
         except Exception:
-            values = (_Unread,) * len(self.fields)  # one field failed: read each by itself
+            values = (_Unread,) * len(self.fields)  # one field failed, so each is read separately
         for field, place, value in zip(self.fields, self.places, values, strict=True):
             if type(value) in _SCALARS:
                 row[place] = value
@@ -125,7 +125,7 @@ class _Reader:
 
 
 class _Unread:
-    """Mark a value that is still to be read."""
+    """Placeholder for a value that is still to be read."""
 
 
 def _user_name(job: Any) -> str | None:
@@ -148,12 +148,12 @@ _GET_LOOKED_AT = attrgetter(*LOOKED_AT)
 def to_lookup_record(job: Any) -> Record:
     """Return a record of the fields that `programs.command_rules` uses.
 
-    See there for "unreadable".
+    That module describes "unreadable".
     """
     try:
         values = _GET_LOOKED_AT(job)
     except Exception:
-        values = (_Unread,)  # one field failed: read each by itself
+        values = (_Unread,)  # one field failed, so each is read separately
     if all(type(value) in _SCALARS for value in values):
         return dict(zip(LOOKED_AT, values, strict=True))
     read = {field: _read(job, field) for field in LOOKED_AT}
@@ -162,7 +162,7 @@ def to_lookup_record(job: Any) -> Record:
 
 
 def value_of(source: Any, field: str) -> Any:
-    """Return one value, or raise `ValueError` with the name of an unreadable field."""
+    """Return the value of a field, or raise `ValueError` with its name if it is unreadable."""
     value, ok = _read(source, field)
     if not ok:
         raise ValueError(f"its {field} cannot be read")
@@ -172,13 +172,13 @@ def value_of(source: Any, field: str) -> Any:
 def job_row(job: Any) -> list[Any]:
     """Return one job as a row of `JOB_FIELDS`.
 
-    Fields that do not apply to its state, and unreadable ones, are None.
+    Fields that do not apply to the job's state, and unreadable ones, are None.
     """
     return (_WAITING if job.state == "PENDING" else _PLACED).row(job)
 
 
 def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
-    """Return a table of records."""
+    """Return a table of `fields` with a row for each source object."""
     return {"fields": list(fields), "rows": [row_of(source, fields) for source in sources]}
 
 
@@ -188,18 +188,18 @@ def job_table(jobs: Iterable[Any]) -> Table:
 
 
 def from_table(source: Table) -> list[Record]:
-    """Return the dicts of a table."""
+    """Return the rows of a table as dicts."""
     fields = source["fields"]
     return [dict(zip(fields, row, strict=True)) for row in source["rows"]]
 
 
 def parse_cluster_records(snapshot: Record) -> SlurmRecords:
-    """Return the child's snapshot of tables as one reading."""
+    """Return the child's snapshot, whose parts are tables, as one reading."""
     tables = {name: from_table(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
-            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm shows the word only once it is met
+            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm shows the word only once satisfied
     tables["nodes"] = [to_closed_node(_with_trouble(node)) for node in tables["nodes"]]
     tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
     tables["reservations"] = [to_closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
@@ -212,9 +212,9 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
 
 
 def _with_trouble(record: Record) -> Record:
-    """Return the record; if its node list is broken, add that to `unreadable`.
+    """Return the record; if its node list is invalid, add that to `unreadable`.
 
-    pyslurm passes Slurm's list unchecked.
+    pyslurm passes on Slurm's list unchecked.
     """
     record = {**dict.fromkeys(TROUBLE), **record}
     try:

@@ -1,4 +1,4 @@
-"""Implement `SlurmTransport` by calls to the pyslurm child."""
+"""Implement `SlurmTransport` with calls to the pyslurm child process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NAME = "pyslurm"
 
 
 class PyslurmTransport(SlurmTransport):
-    """Use pyslurm in a child process.
+    """A transport that uses pyslurm in a child process.
 
-    `history_deadline_s` is for the accounting database, `deadline_s` for the rest. `why` is the reason for this
-    transport. A second child calls the accounting database: pyslurm keeps retrying an unreachable one, which would
-    block the controller's child.
+    `history_deadline_s` applies to the accounting database, and `deadline_s` to everything else. `why` is the reason
+    for choosing this transport. A second child calls the accounting database: pyslurm keeps retrying an unreachable
+    database, which would block the child that calls the controller.
     """
 
     starts_in_one_change = True
@@ -45,11 +45,11 @@ class PyslurmTransport(SlurmTransport):
 
     @property
     def child_starts(self) -> int:
-        """Return the number of children for the controller started so far."""
+        """Return the number of controller child processes started so far."""
         return self.client.starts
 
     def not_ready_reason(self) -> str | None:
-        """Describe what must happen before the first call; None if ready."""
+        """Return what must happen before the first call, or None if ready."""
         return self.client.not_ready_reason()
 
     @override
@@ -57,7 +57,11 @@ class PyslurmTransport(SlurmTransport):
         return NAME, self._why
 
     def hello(self) -> Record:
-        """Return "config", the controller's configuration, "pyslurm", the version, and "rate_limit" as `facts`."""
+        """Return the child's `hello`.
+
+        It contains "config", the controller's configuration; "pyslurm", the version; and "rate_limit" as in
+        `gather_facts`.
+        """
         said: Record = self._call("hello")
         return said
 
@@ -80,9 +84,9 @@ class PyslurmTransport(SlurmTransport):
 
     @override
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return past jobs; only the first call waits, for the controller's time limit.
+        """Return ended jobs; only the first call waits, for at most the controller's time limit.
 
-        The first call does not wait either if `facts` found that accounting does not answer.
+        Not even the first call waits if `gather_facts` found that accounting does not answer.
         """
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
@@ -96,7 +100,7 @@ class PyslurmTransport(SlurmTransport):
             raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
         self._past_asked = False
         found = self.accounting.receive_answer()
-        self.accounting.close()  # it is used once
+        self.accounting.close()  # this child is used only once
         return from_table(found)
 
     @override

@@ -2,8 +2,9 @@
 
     python -m cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker FD PARENT_PID [PYSLURM_MODULE]
 
-pyslurm needs its own process because it holds the interpreter's lock while it waits for the controller, may crash, and
-is GPL. The child dies with its parent, even during a call, so that two bridges never command at once.
+pyslurm needs its own process because it holds the interpreter lock while it waits for the controller, may crash, and is
+licensed under the GPL. The child dies with its parent, even during a call, so that two bridges never send commands at
+the same time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Calls = dict[str, Callable[..., Any]]
 
 
 def calls(module: str) -> Calls:
-    """Import pyslurm, and return the parent's calls by name.
+    """Import pyslurm, and return the calls available to the parent, by name.
 
     Each call takes and returns plain values.
     """
@@ -42,7 +43,7 @@ def calls(module: str) -> Calls:
 def handle_request(known: Callable[[], Calls], request: Record) -> Record:
     """Return the reply to one request.
 
-    An exception becomes {"error": kind, "detail": words}.
+    An exception becomes {"error": kind, "detail": text}.
     """
     try:
         return {"result": known()[request["call"]](**request["arguments"])}
@@ -56,9 +57,9 @@ def handle_request(known: Callable[[], Calls], request: Record) -> Record:
 
 
 def serve(channel: socket.socket, module: str) -> None:
-    """Import pyslurm and report it, then answer until the other side closes.
+    """Import pyslurm and report that to the parent, then answer requests until the parent closes the channel.
 
-    If the import fails, each answer reports that.
+    If the import fails, each answer reports the failure.
     """
     known = cache(lambda: calls(module))
     with contextlib.suppress(Exception):
@@ -72,7 +73,7 @@ def serve(channel: socket.socket, module: str) -> None:
 def main(arguments: list[str]) -> None:
     """Run the child process."""
     enter_child(int(arguments[1]))
-    os.environ["SLURM_BITSTR_LEN"] = "0"  # all tasks of an array instead of the first 64 characters
+    os.environ["SLURM_BITSTR_LEN"] = "0"  # all tasks of an array instead of only the first 64 characters
     module = arguments[2] if len(arguments) > 2 else "pyslurm"
     serve(socket.socket(fileno=int(arguments[0])), module)
 

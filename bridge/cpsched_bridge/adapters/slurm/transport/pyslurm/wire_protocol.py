@@ -1,6 +1,6 @@
 """Exchange frames between the bridge and its pyslurm child.
 
-A frame is a length and one JSON value. Each side has a deadline.
+A frame consists of a length and one JSON value. Each side has a deadline.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 HEADER = struct.Struct(">I")
 CHUNK_BYTES = 1 << 20
 BEGUN = {"begun": True}
-"""A child's first frame: pyslurm is imported, and the child answers calls."""
+"""A child's first frame: pyslurm has been imported, and the child answers calls."""
 
 
 class WorkerChannelClosed(Exception):
-    """The other side has closed the channel."""
+    """The peer closed the channel."""
 
 
 def send(channel: socket.socket, value: Any) -> None:
     """Write one frame.
 
-    Raise `WorkerChannelClosed`, or `TimeoutError` when the channel's timeout passes.
+    Raise `WorkerChannelClosed`, or `TimeoutError` if the channel's timeout expires.
     """
     body = json.dumps(value, separators=(",", ":")).encode()
     try:
@@ -34,7 +34,7 @@ def send(channel: socket.socket, value: Any) -> None:
 
 
 def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
-    """Read one frame by `deadline_s` on the monotonic clock.
+    """Return the value of the next frame, which must arrive by `deadline_s` on the monotonic clock.
 
     Raise `WorkerChannelClosed` or `TimeoutError`.
     """
