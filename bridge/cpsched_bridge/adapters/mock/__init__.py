@@ -1,4 +1,4 @@
-"""Simulate a cluster for the demo, for tests, and to try a policy."""
+"""Simulate a cluster for the demo, for tests, and for trying a policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpsched_bridge.settings import Section
 
 
 class MockMaintenanceOptions(Section):
-    """A period in which nodes of the simulated site get no job."""
+    """A period in which nodes of the simulated site receive no jobs."""
 
     name: str = Field(default="maintenance", description="What the site calls it.")
     nodes: tuple[str, ...] = Field(description="Node names.")
@@ -27,7 +27,7 @@ class MockMaintenanceOptions(Section):
 
 
 class Options(Section):
-    """The mock's section of the settings file."""
+    """The options in the mock adapter's section of the settings file."""
 
     system: str = Field(default="eurora", description="System by name, or a system file.")
     trace: Path | None = Field(default=None, description="Trace to submit; without one a workload is generated.")
@@ -50,12 +50,12 @@ class Options(Section):
 
 
 def can(options: Options) -> Capabilities:
-    """Return the adapter's capabilities: boosts only with Slurm's scheduler."""
+    """Return the adapter's capabilities; boosts are available only with Slurm's scheduler."""
     return Capabilities(boosts=options.scheduler == "priority")
 
 
 def connect(options: Options) -> MockBackend:
-    """Return a simulated site; its clock starts at the first job's arrival."""
+    """Return the backend of a simulated site, whose clock starts at the first job's arrival."""
     from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
     from cpsched_sim.systems.system_file import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs

@@ -1,4 +1,4 @@
-"""Implement the ports over a simulated site in the same process."""
+"""Implement the ports for a simulated site in the same process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cpsched_bridge.ports import (
 
 
 class MockBackend(Backend, SupportsBoost):
-    """Observe and control `site`; each call first advances it to `clock`."""
+    """A backend for the simulated cluster `site`; each call first advances the site to the time of `clock`."""
 
     child_starts = 0
     history_missing = False
@@ -46,13 +46,13 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Return an observation; ignore `pinned`, because the site records pins."""
+        """Return an observation, ignoring `pinned`, because the site itself records pins."""
         seen = self.read(self._told)
         self._told += len(seen.ended)
         return seen
 
     def read(self, since: int) -> Observation:
-        """Return an observation without the first `since` ended jobs."""
+        """Return an observation that omits the first `since` ended jobs."""
         return self._now().observe(since)
 
     @override
@@ -63,7 +63,7 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the orders unchanged: a simulated site uses the nodes of the order."""
+        """Return the orders unchanged, because a simulated site uses the nodes in the order."""
         return orders
 
     @override
@@ -100,7 +100,7 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def checks(self) -> Sequence[Check]:
-        """Return no checks: a simulated site has no prerequisites."""
+        """Return one passing check, because a simulated site has no prerequisites."""
         return [Check("site", True, f"simulated, {self.site.now_s} s old")]
 
     @override

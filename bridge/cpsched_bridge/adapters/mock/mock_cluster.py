@@ -1,7 +1,7 @@
-"""Simulate a cluster with submissions, a plugin, holds, pins and a scheduler.
+"""Simulate a cluster with submissions, a submit plugin, holds, pins and a scheduler.
 
-The site's scheduler starts jobs that the bridge does not hold: EASY on requested times, or slurmctld's rules, by
-priority plus points.
+The site's scheduler starts jobs that the bridge does not hold, either by EASY on requested times or by slurmctld's
+rules, that is, by priority plus points.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class NodeMaintenance:
-    """Start no job on these nodes from `from_s` until `to_s`; running jobs continue."""
+    """A period from `from_s` to `to_s` in which no job starts on these nodes; running jobs continue."""
 
     name: str
     nodes: tuple[int, ...]
@@ -45,17 +45,18 @@ class NodeMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class JobNodePin:
-    """Hold the nodes of a released job, and its earliest start."""
+    """The nodes of a released job, and its earliest start."""
 
     nodes: tuple[tuple[str, int], ...]
     from_s: int
 
 
 class MockCluster:
-    """Simulate a cluster; jobs arrive at their submit times, `advance` sets the time.
+    """A simulated cluster; jobs arrive at their submit times, and `advance` sets the time.
 
-    `plugin`: each new job arrives held for the bridge. `launch_s`: delay between the release and the start of a pinned
-    job. `starts` counts the starts of each job, `repeated` the orders to start a job that was started before.
+    If `plugin` is set, each new job arrives held for the bridge. `launch_s` is the delay in seconds between the release
+    and the start of a pinned job. `starts` counts the starts of each job, and `repeated` the orders to start a job that
+    had already been started.
     """
 
     def __init__(
@@ -87,16 +88,16 @@ class MockCluster:
 
     @property
     def now_s(self) -> int:
-        """The site's time."""
+        """Return the site's time."""
         return self._state.now_s
 
     @property
     def pending_count(self) -> int:
-        """Number of pending jobs."""
+        """Return the number of pending jobs."""
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
-        """Return when the next job arrives, launches or ends; None without such an event."""
+        """Return when the next job arrives, launches or ends, or a maintenance ends; None if there is no such event."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
@@ -105,7 +106,7 @@ class MockCluster:
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
 
     def advance(self, to_s: int) -> None:
-        """Advance the time; in each second: arrivals, then ends, then the scheduler."""
+        """Advance the time to `to_s`; each second processes arrivals, then ends, then the scheduler."""
         while (event_s := self.next_event_s()) is not None and event_s <= to_s:
             at_s = max(event_s, self.now_s)
             while self._arrivals and self._arrivals[0].job.submit_s <= at_s:
@@ -121,13 +122,13 @@ class MockCluster:
         self._forget(job_id)
 
     def find_hold(self, job_id: int) -> Hold | None:
-        """Return a pending job's hold; None if it is not pending."""
+        """Return the hold of a pending job, or None if the job is not pending."""
         return self._holds.get(job_id)
 
-    # ---------------------------------------------------------------------------------------------- the ports' side
+    # ---- methods behind the ports
 
     def observe(self, since: int = 0) -> Observation:
-        """Return an observation without the first `since` ended jobs."""
+        """Return an observation that omits the first `since` ended jobs."""
         scene = self._state.observe()
         pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
         ended, left = tuple(self.ended[since:]), tuple(self._left)
@@ -143,21 +144,21 @@ class MockCluster:
         )  # fmt: skip
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
-        """Release and pin jobs; a job whose nodes are free starts at once."""
+        """Release and pin jobs, and return the outcomes; a job whose nodes are free starts immediately."""
         return [self._start(order) for order in orders]
 
     def hold(self, job_ids: Collection[int]) -> list[Outcome]:
-        """Hold pending jobs and clear pins."""
+        """Hold pending jobs and clear their pins; return the outcomes."""
         return [self._change(id, hold=True) for id in job_ids]
 
     def release(self, job_ids: Collection[int]) -> list[Outcome]:
-        """Release jobs, then run the site's scheduler."""
+        """Release jobs, run the site's scheduler, and return the outcomes."""
         outcomes = [self._change(id, hold=False) for id in job_ids]
         self._schedule()
         return outcomes
 
     def unpin(self, job_ids: Collection[int]) -> list[Outcome]:
-        """Clear the pins of pending jobs."""
+        """Clear the pins of pending jobs; return the outcomes."""
         return [self._unpin(id) for id in job_ids]
 
     def rank_jobs(self) -> list[QueueRank]:
@@ -169,11 +170,11 @@ class MockCluster:
         ]
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Change the points of pending jobs."""
+        """Change the points of pending jobs; return the outcomes."""
         return [self._advise(each) for each in advice]
 
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim if `instead_of` is the current one."""
+        """Write the claim if `instead_of` is the current one; return whether it was written."""
         if self._claim != instead_of:
             return False
         self._claim = claim
@@ -184,7 +185,7 @@ class MockCluster:
         if self._claim == claim:
             self._claim = None
 
-    # ---------------------------------------------------------------------------------------------------- inside
+    # ---- implementation
 
     def _submit(self, item: TraceJob) -> None:
         reason = self._state.submit(item.job, item.run_s)
@@ -244,7 +245,7 @@ class MockCluster:
         self._run({self._state.slot_of(job_id): placement})
 
     def _schedule(self) -> None:
-        """Start pinned jobs on their nodes, and the others by the site's scheduler."""
+        """Start pinned jobs on their nodes, and other released jobs according to the site's scheduler."""
         for id in list(self._pins):
             self._start_pinned(id)
         released = self._released()
@@ -262,7 +263,7 @@ class MockCluster:
         self._run(decision.starts.placements())
 
     def _schedule_by_points(self, released: Collection[int], free: IntArray) -> None:
-        """Start released jobs by priority plus points, at least 1."""
+        """Start released jobs by priority plus points, which together are at least 1."""
         scene = self._state.observe()
         jobs = [
             dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
@@ -277,12 +278,12 @@ class MockCluster:
         self._run({self._state.slot_of(id): placement for id, placement in found.items()})
 
     def _shut(self) -> set[int]:
-        """Return the nodes under maintenance now."""
+        """Return the nodes that are under maintenance now."""
         now_s = self.now_s
         return {node for each in self._maintenance if each.from_s <= now_s < each.to_s for node in each.nodes}
 
     def _open(self, free: IntArray) -> IntArray:
-        """Return the free amounts, 0 on nodes under maintenance."""
+        """Return the free amounts, which are 0 on nodes under maintenance."""
         shut = self._shut()
         if not shut:
             return free

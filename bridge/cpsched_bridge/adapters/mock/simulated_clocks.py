@@ -1,4 +1,4 @@
-"""Clocks of a simulated site: real time, faster, or from event to event."""
+"""Define clocks for a simulated site: real time, accelerated, or from event to event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cpsched_sim.cluster.replay_clock import wall_ns
 
 
 class SimulatedClock(Protocol):
-    """Return the site's time."""
+    """A clock that returns the site's time."""
 
     def now_s(self) -> int:
         """Return the current second."""
@@ -23,7 +23,7 @@ class SimulatedClock(Protocol):
 
 
 class ScaledClock(SimulatedClock):
-    """Advance `speed` site seconds per real second, from `start_s`."""
+    """A clock that advances `speed` site seconds per real second, from `start_s`."""
 
     def __init__(self, speed: float = 1.0, start_s: int = 0) -> None:
         self._speed, self._start_s = speed, start_s
@@ -36,7 +36,7 @@ class ScaledClock(SimulatedClock):
 
 @dataclass(frozen=True, slots=True)
 class ManualClock(SimulatedClock):
-    """Return the site's time, which only the caller advances."""
+    """A clock that returns the site's time, which only the caller advances."""
 
     site: MockCluster
 
@@ -46,12 +46,12 @@ class ManualClock(SimulatedClock):
 
 
 class EventDrivenClock(RealClock):
-    """End the loop's waits at the site's next event: one cycle per event second.
+    """A clock that ends the loop's waits at the site's next event, with one cycle per second that has events.
 
-    If `on_cycle` is a listener of the bridge, waits also end at the dispatcher's next wake-up.
+    If `on_cycle` is registered as a listener of the bridge, waits also end at the dispatcher's next wake-up.
 
-    If jobs wait and no event is left, `patience` more cycles follow, one second apart. Site time stops while kernels
-    compile.
+    If jobs wait and no event is left, at most `patience` further cycles follow, one second apart. Site time stops while
+    kernels compile.
     """
 
     def __init__(self, site: MockCluster, patience: int = 3) -> None:
@@ -64,7 +64,7 @@ class EventDrivenClock(RealClock):
         self._again_s = None if report.decision is None else report.decision.again_s
 
     def _next_s(self) -> int | None:
-        """Return the second of the next event or the dispatcher's next run."""
+        """Return the second of the next event or of the dispatcher's next run, whichever is earlier."""
         event_s = self._site.next_event_s()
         again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
         return min((each for each in (event_s, again_s) if each is not None), default=None)
@@ -75,7 +75,7 @@ class EventDrivenClock(RealClock):
 
     @override
     def wait(self, seconds: float) -> bool:
-        """Return False when no event is left."""
+        """Advance the site to its next event; return False if no event is left."""
         idle = self._site.next_event_s() is None
         self._idle = self._idle + 1 if idle else 0
         if idle and (not self._site.pending_count or self._idle > self._patience):
@@ -86,9 +86,10 @@ class EventDrivenClock(RealClock):
 
 
 class AcceleratedEventClock(EventDrivenClock):
-    """Move from event to event at most `speed` times as fast as real time.
+    """A clock that moves from event to event at most `speed` times as fast as real time.
 
-    The run ends after `budget_s` real seconds. A slow machine simulates less of the site, with the same decisions.
+    The run ends after `budget_s` real seconds. A slow machine simulates a shorter period of the site, with the same
+    decisions.
     """
 
     def __init__(self, site: MockCluster, speed: float, budget_s: float) -> None:

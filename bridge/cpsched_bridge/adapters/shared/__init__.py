@@ -1,8 +1,8 @@
-"""Share code between the adapters of real clusters; it depends on no scheduler.
+"""Share code between the adapters for real clusters; this package depends on no scheduler.
 
-- `parallel_commands`: programs run in parallel with one deadline.
-- `node_table`: nodes, capacities and node sets as a `Cluster`.
-- `allocation`: the allocation of a running job as a request with its placement.
-- `lease_text`: the claim of a bridge as text.
-- `not_modelled`: the reason of an unmanaged job.
+- `parallel_commands`: runs programs in parallel with one deadline.
+- `node_table`: represents nodes, capacities and node sets as a `Cluster`.
+- `allocation`: translates a running job's allocation to a request with its placement.
+- `lease_text`: formats and parses a bridge's claim.
+- `not_modelled`: defines the reason for leaving a job unmanaged.
 """

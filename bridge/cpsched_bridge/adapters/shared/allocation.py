@@ -19,8 +19,8 @@ def request_from_allocation(amounts: Amounts, exclusive: bool) -> tuple[Request,
     """Return an allocation as a request with its placement.
 
     If no equal units add up to the allocation, each node counts with the minimum of processors and memory over the
-    job's nodes. So a plan does not overestimate what the job releases. Other resources count with the maximum, because
-    no other record may show that they are in use.
+    job's nodes, so that a plan does not overestimate the resources that the job releases. Other resources count with
+    the maximum, because no other record may show that they are in use.
     """
     nodes, table = sorted(amounts), np.array([amounts[node] for node in sorted(amounts)])
     cores = table[:, CORES]

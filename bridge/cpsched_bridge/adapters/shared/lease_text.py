@@ -1,4 +1,4 @@
-"""Format and parse the claim of the bridge in control."""
+"""Format and parse the claim of the controlling bridge."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cpsched_bridge.ports import Lease
 
 
 def format_lease(claim: Lease) -> str:
-    """Return the claim as text without blanks and quotes."""
+    """Return the claim as text without blanks or quotes."""
     facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": escape_controls(claim.where)}
     return urlencode(facts, safe=":/")
 
 
 def parse_lease(text: str, unknown: str) -> Lease:
-    """Parse a claim; malformed text is a claim of the owner `unknown`."""
+    """Return the claim in a text; malformed text becomes a claim by the owner `unknown`."""
     found = dict(parse_qsl(text))
     try:
         return Lease(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))

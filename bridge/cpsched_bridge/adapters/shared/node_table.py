@@ -1,4 +1,4 @@
-"""Translate the nodes of a real cluster to a `Cluster`; intern equal node sets."""
+"""Translate the nodes of a real cluster to a `Cluster`, in which equal node sets share one row."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cpsched.model import BoolArray, Cluster, IntArray, NodeSetPart
 CORES = 0
 MEMORY = 1
 FIRST_OTHER = 2
-"""Columns of a machine's capacity; other resources follow from `FIRST_OTHER`."""
+"""Columns of a machine's capacity; other resources follow from column `FIRST_OTHER`."""
 
 
 @dataclass(slots=True)
 class NodeTable:
-    """Hold the nodes as configured; valid while readings show the same `key`."""
+    """A table of the nodes as configured, valid while readings show the same `key`."""
 
     key: object
-    """Facts of the nodes' records that this table was built from."""
+    """Facts from the node records from which this table was built."""
     names: tuple[str, ...]
     index: dict[str, int]
     resources: tuple[str, ...]
     capacity: IntArray
-    """int64[N, R]; the first two columns are processors and memory in MiB."""
+    """Capacity, int64[N, R]; the first two columns are processors and memory in MiB."""
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
-    """Node sets by row; row 0 holds all nodes."""
+    """Node sets by row, bool[N] each; row 0 contains all nodes."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
     _set_parts: list[tuple[NodeSetPart, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
@@ -36,7 +36,7 @@ class NodeTable:
         self.intern_node_set(np.ones(len(self.names), np.bool_), NodeSetPart("all", "all"))
 
     def mask_of_names(self, nodes: Iterable[str]) -> BoolArray:
-        """Return the mask of these nodes; ignore unknown names."""
+        """Return a mask of these nodes, ignoring unknown names."""
         mask = np.zeros(len(self.names), np.bool_)
         for name in nodes:
             at = self.index.get(name)
@@ -45,7 +45,7 @@ class NodeTable:
         return mask
 
     def intern_node_set(self, mask: BoolArray, *parts: NodeSetPart) -> int:
-        """Return the row of the node set `mask`, the intersection of `parts`."""
+        """Return the row of the node set `mask`, which is the intersection of `parts`; add the set if it is new."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:
@@ -56,11 +56,11 @@ class NodeTable:
         return row
 
     def parts_of(self, row: int) -> tuple[NodeSetPart, ...]:
-        """Return the parts of a node set."""
+        """Return the parts whose intersection is a node set."""
         return self._set_parts[row]
 
     def build_cluster(self) -> Cluster:
-        """Return the cluster with all node sets; the same object until one is added."""
+        """Return the cluster with all node sets; the same object is reused until a set is added."""
         if self._cluster is None:
             names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)
             self._cluster = Cluster(

@@ -1,4 +1,4 @@
-"""Define the reason of a job that the bridge cannot model: it stays unmanaged."""
+"""Define the reason for leaving a job unmanaged that the bridge cannot model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cpsched.model import PendingCode, PendingReason
 
 
 class JobNotModelled(Exception):
-    """Leave a job to the cluster's scheduler; hold a general and a detailed reason."""
+    """An error that leaves a job to the cluster's scheduler; it holds a general and a detailed reason."""
 
     def __init__(self, what: str, full: str = "") -> None:
         super().__init__(full or what)
@@ -25,4 +25,4 @@ def unreadable_reason(error: object) -> PendingReason:
 
 
 UNREADABLE = (ValueError, TypeError, ArithmeticError)
-"""Exceptions of translating an unreadable field, such as a limit out of range."""
+"""Exceptions that translating an unreadable field may raise, for example for a limit out of range."""

@@ -1,8 +1,8 @@
-"""Run programs in parallel with one deadline: all answers, or a `BackendError`.
+"""Run programs in parallel with one deadline; return all answers or raise a `BackendError`.
 
-An answer is valid if its program exited, the adapter's `ExitInterpreter` reports no error, and the output is at most
+An answer is valid if its program exited, the adapter's `ExitInterpreter` reports no error, and the output has at most
 `MAX_OUTPUT_BYTES`. Programs are killed at the deadline, and when the bridge dies. Optionally, the deadline limits
-silence: output extends it, up to a final deadline.
+silence instead: output extends it, up to a final deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK = 1 << 18
 _COMPLAINT_BYTES = 4096
 
 ExitInterpreter = Callable[[str, int, str], BackendError | None]
-"""Return the error of a command, exit status and complaint; None on success."""
+"""Returns the error for a command, its exit status and its error output; None on success."""
 
 
 @dataclass(slots=True)
@@ -37,10 +37,11 @@ class _Running:
 
 
 class ParallelCommands:
-    """Run `commands`, by the names of their answers, in the environment `around`.
+    """A set of programs that run in parallel; `commands` holds them by the names of their answers.
 
-    `typed` is the standard input of programs, by the same names. If `most_s` exceeds `deadline_s`, the programs may be
-    silent for `deadline_s` and take `most_s` in all. Raise `CommandRefused` if a program cannot be run.
+    `around` is their environment, and `typed` their standard input, by the same names. If `most_s` exceeds
+    `deadline_s`, the programs may be silent for `deadline_s` and take `most_s` seconds in total. Raise `CommandRefused`
+    if a program cannot be run.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ParallelCommands:
         return _Running(process)
 
     def wait_for_outputs(self, wait_s: float) -> bool:
-        """Wait at most `wait_s`; return whether `collect_outputs` can return at once."""
+        """Wait at most `wait_s` seconds; return whether `collect_outputs` can return immediately."""
         waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()
@@ -106,7 +107,7 @@ class ParallelCommands:
         return self._error is not None or not self._running
 
     def collect_outputs(self) -> dict[str, str]:
-        """Wait until the deadline; return all answers, invalid UTF-8 escaped.
+        """Wait until the deadline, and return all answers by name; invalid UTF-8 is escaped.
 
         - Raise `BackendUnavailable` if the controller was not reached or an answer is damaged.
         - Raise `BackendTimeout` if the deadline has passed.
@@ -119,7 +120,7 @@ class ParallelCommands:
         return dict(self._texts)
 
     def close(self) -> None:
-        """Kill the programs that still run."""
+        """Kill the programs that are still running."""
         for running in self._running.values():
             running.process.kill()
             self._drop(running)
@@ -144,7 +145,7 @@ class ParallelCommands:
             self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes: killed")
 
     def _settle(self) -> None:
-        """Interpret the exit of programs that closed both outputs."""
+        """Interpret the exit status of programs that closed both outputs."""
         open_names = {key.data for key in self._selector.get_map().values()}
         for name in [name for name in self._running if name not in open_names]:
             running = self._running.pop(name)
@@ -171,5 +172,5 @@ class ParallelCommands:
 
 
 def format_complaint(complaint: str, status: int) -> str:
-    """Return a complaint to show; the exit status if it is empty."""
+    """Return error output in one line for display, or the exit status if it is empty."""
     return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or f"exit status {status}"

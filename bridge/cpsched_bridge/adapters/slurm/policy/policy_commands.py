@@ -1,6 +1,7 @@
-"""Run the commands that print a site's policy, beside the cycle.
+"""Run the commands that print a site's policy, alongside the cycle.
 
-All share one deadline. Only `answer(wait=True)` waits for them: a slow accounting database must not delay a cycle.
+All commands share one deadline. Only `collect_output(wait=True)` waits for them, because a slow accounting database
+must not delay a cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing_extensions import override
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import QOS_FORMAT
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximum length of an answer; a longer one is ignored."""
+"""Maximum length of an answer in bytes; a longer answer counts as failed."""
 
 COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "config": (("scontrol", "show", "config"),),
@@ -26,16 +27,16 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_FORMAT)}"),),
     "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
 }
-"""Commands by the name of their answer, best first: a fallback follows a command that some sites lack."""
+"""Commands by the name of their answer, best first; a fallback follows a command that some sites lack."""
 DEADLINE_S = 10.0
-"""Time limit in seconds for all commands together; after it the last known policy is used."""
+"""Time limit in seconds for all commands together; after that, the last known policy is used."""
 NEEDED = ("config", "partitions")
 """Required answers; a cluster without accounting lacks the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class SitePolicyOutput:
-    """What the commands printed, and for each missing answer the reason."""
+    """The output of the commands, and the reason for each missing answer."""
 
     texts: Mapping[str, str]
     failures: Mapping[str, str]
@@ -45,11 +46,11 @@ class SitePolicyQuery(Protocol):
     """A query whose commands run beside the cycle."""
 
     def start(self) -> None:
-        """Start the commands unless they are running."""
+        """Start the commands unless they are already running."""
         ...
 
     def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
-        """Return all answers once every command has ended, else None.
+        """Return all answers once every command has ended, otherwise None.
 
         With `wait`, wait for the commands until the deadline.
         """
@@ -73,19 +74,19 @@ def _uncounted(command: Sequence[str]) -> float:
 
 @dataclass(slots=True)
 class SitePolicyCommands(SitePolicyQuery):
-    """Run Slurm's commands as processes, with `deadline_s` for all of them together."""
+    """A query that runs Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
     counted: Callable[[Sequence[str]], float] = _uncounted
-    """Counts the calls of a command that starts; returns the extra time that it may take."""
+    """Counts the calls of a command that is starting, and returns the extra seconds that it may take."""
     _running: dict[str, _Running] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
     _failures: dict[str, str] = field(default_factory=dict)
     _until_s: float | None = None
     _chosen: dict[str, int] = field(default_factory=dict)
-    """By name, the index of the first command to try: one that failed for good is not repeated."""
+    """By name, the index of the first command to try, so that a command that failed for good is not repeated."""
 
     @override
     def start(self) -> None:
@@ -135,7 +136,7 @@ class SitePolicyCommands(SitePolicyQuery):
         return self.counted(command)
 
     def _look(self, name: str) -> None:
-        """Take the answer of a command that has ended; if it failed, try its fallback."""
+        """Collect the answer of a command that has ended; if it failed, start its fallback."""
         status = self._running[name].process.poll()
         if status is None:
             return

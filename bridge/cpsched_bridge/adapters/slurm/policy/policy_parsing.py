@@ -1,10 +1,10 @@
-"""Parse what Slurm's commands print of a site's policy.
+"""Parse the output of the Slurm commands that print a site's policy.
 
-Slurm 22.05 to 26.05 print the same.
+The output format is the same from Slurm 22.05 to 26.05.
 
-slurmctld enforces the association manager's state (`scontrol show assoc_mgr`): inherited limits and decayed usage. It
-lacks flags and factors of QOS, and per-user limits of a QOS that is still unused: `sacctmgr` prints those. Fair-share
-factors come from `sshare`, since the state has only two decimals.
+slurmctld enforces the state of the association manager (`scontrol show assoc_mgr`), which contains inherited limits and
+decayed usage. That state lacks the flags and factors of QOS, and the per-user limits of a QOS that has not been used
+yet; `sacctmgr` prints these. Fair-share factors come from `sshare`, because the state shows only two decimals.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from cpsched.site.multifactor import PriorityPolicy, PriorityWeights
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _LONGEST = 80
-"""Maximum number of characters of a value in messages."""
+"""Maximum number of characters of a value that are quoted in messages."""
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
-"""One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and the usage in brackets."""
+"""One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and the usage in parentheses."""
 _WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
 
@@ -56,13 +56,13 @@ QOS_FORMAT = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionPriorityPolicy:
-    """A partition's part in the order of jobs."""
+    """The properties of a partition that affect the order of jobs."""
 
     tier: int = 1
     factor: int = 1
     qos: str = ""
     tres: Mapping[str, int] = field(default_factory=dict)
-    """The amount of each trackable resource."""
+    """Amount of each trackable resource in the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ class UnreadableSitePolicy:
     partitions: Mapping[str, UnusableObject] = field(default_factory=dict)
 
     def list_objects(self) -> tuple[UnusableObject, ...]:
-        """Return each object once."""
+        """Return all unusable objects, each once."""
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
     def find_for_job(
         self, user: str, account: str, partition: str, qos: str, site: SiteLimitPolicy
     ) -> UnusableObject | None:
-        """Return the unusable object that leaves a job to Slurm; None if there is none."""
+        """Return the unusable object because of which a job is left to Slurm, or None."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
         found = found or next((self.qos[name] for name in names if name in self.qos), None)
@@ -104,8 +104,8 @@ ALL_READABLE = UnreadableSitePolicy()
 class SitePolicySnapshot:
     """A site's policy at one moment.
 
-    - `fair_share`: the factor by index of an association.
-    - `unsupported_limits`: descriptions of set limits that are not modelled.
+    - `fair_share`: the fair-share factor by association index.
+    - `unmodelled`: descriptions of configured limits that are not modelled.
     - `period_s`: the interval at which Slurm recomputes priorities.
     - `trouble`: the unusable objects.
     """
@@ -126,11 +126,11 @@ class SitePolicySnapshot:
 
 
 class UnreadablePolicyOutput(CpschedError):
-    """An answer that does not have the form of Slurm's commands."""
+    """An answer that does not have the format of Slurm's commands."""
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Return the used settings of `scontrol show config`; absent ones are empty."""
+    """Return the required settings from `scontrol show config`; missing settings are empty."""
     found = dict.fromkeys(CONFIG_NAMES, "")
     for line in text.splitlines():
         match = _CONFIG_LINE.fullmatch(line.strip())
@@ -142,7 +142,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def parse_priority_rules(config: Mapping[str, str]) -> PriorityPolicy:
-    """Return how jobs are ranked."""
+    """Return the rules by which Slurm ranks jobs."""
     flags = parse_flags(config["PriorityFlags"])
     weights = PriorityWeights(
         age=_number(config["PriorityWeightAge"]),
@@ -180,7 +180,7 @@ def _number(text: str) -> int:
 
 
 def parse_partitions(text: str) -> tuple[dict[str, PartitionPriorityPolicy], dict[str, UnusableObject]]:
-    """Return the partitions of `scontrol -o show partition`, and the unusable ones."""
+    """Return the partitions from `scontrol -o show partition`, and the unusable ones."""
     found: dict[str, PartitionPriorityPolicy] = {}
     trouble: dict[str, UnusableObject] = {}
     for line in text.split("\n"):
@@ -203,13 +203,13 @@ def parse_partitions(text: str) -> tuple[dict[str, PartitionPriorityPolicy], dic
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """Return the NAME=VALUE pairs of a line of `scontrol -o`.
+    """Return the NAME=VALUE pairs in a line from `scontrol -o`.
 
     A value may be empty or contain spaces.
     """
     found: dict[str, str] = {}
     end = len(line)
-    for key in reversed(list(_KEY.finditer(line))):  # the first of equal names counts
+    for key in reversed(list(_KEY.finditer(line))):  # if a name appears more than once, its first value counts
         found[key[1]] = line[key.end() : end].strip()
         end = key.start()
     return found
@@ -224,9 +224,9 @@ def _present(text: str) -> dict[str, int]:
 
 
 def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, UnusableObject]]:
-    """Return the QOS of `sacctmgr -P show qos`, unmodelled limits, and unusable QOS.
+    """Return the QOS from `sacctmgr -P show qos`, the unmodelled limits, and the unusable QOS.
 
-    Limits are read only if Slurm enforces them.
+    Limits are parsed only if Slurm enforces them.
     """
     found: dict[str, Qos] = {}
     unknown: list[str] = []
@@ -268,16 +268,16 @@ class _State:
 
     accounts: AssociationTree
     ids: Mapping[int, int]
-    """By Slurm's number of an association, its index."""
+    """Association indices by Slurm's association number."""
     spent: LimitUsageMinutes
     unmodelled: tuple[str, ...]
     trouble: UnreadableSitePolicy
 
 
 def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
-    """Parse `scontrol -o show assoc_mgr flags=assoc,qos`: associations and usage.
+    """Return the associations and usage from `scontrol -o show assoc_mgr flags=assoc,qos`.
 
-    Limits are read only if Slurm enforces them.
+    Limits are parsed only if Slurm enforces them.
     """
     lines = text.split("\n")
     rows = [_words(line) for line in lines if line.startswith("ClusterName=")]
@@ -308,7 +308,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
 
 @dataclass(slots=True)
 class _Spending:
-    """The usage that is read row by row, and the unreadable rows."""
+    """A collector of the usage in each row, and of the unreadable rows."""
 
     limits_hold: bool
     associations: dict[int, UnusableObject] = field(default_factory=dict)
@@ -317,7 +317,7 @@ class _Spending:
     walls: dict[int | str, float] = field(default_factory=dict)
 
     def of(self, kind: Literal["association", "qos"], key: int | str, name: str, row: Mapping[str, str]) -> None:
-        """Read the usage of an association or QOS."""
+        """Read the usage of an association or QOS from its row."""
         try:
             self.minutes[key], self.walls[key] = _used_of(row.get("GrpTRESMins", "")), _wall_of(row.get("GrpWall", ""))
         except InvalidValue as error:
@@ -325,13 +325,13 @@ class _Spending:
             self.note(kind, key, name, error)
 
     def note(self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue) -> None:
-        """Record an unreadable row; it concerns no job unless Slurm enforces limits."""
+        """Record an unreadable row, which matters only if Slurm enforces limits."""
         if self.limits_hold:
             found: dict[Any, UnusableObject] = self.associations if kind == "association" else self.qos
             found.setdefault(key, _unusable(kind, name, error))
 
     def spent(self) -> LimitUsageMinutes:
-        """Return the usage."""
+        """Return the collected usage."""
         by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
         by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
         qos_walls = {key: value for key, value in self.walls.items() if isinstance(key, str)}
@@ -339,9 +339,9 @@ class _Spending:
 
 
 def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
-    """Return the associations, each after its parent; their parents; and the orphans.
+    """Return the associations, each after its parent; the parents; and the orphans.
 
-    An account names its parent; a user's parent is the account. Parents are indices. Without a root the result is
+    An account names its parent; a user's parent is the account. Parents are indices. Without a root, the result is
     empty.
     """
     below: dict[str, list[dict[str, str]]] = {}
@@ -381,7 +381,7 @@ def _user(row: Mapping[str, str]) -> str:
 
 
 def _unnumbered(word: str) -> str:
-    """Return a name without the number in brackets that Slurm appends."""
+    """Return a name without the number in parentheses that Slurm appends."""
     return word.rpartition("(")[0] if word.endswith(")") else word
 
 
@@ -419,9 +419,10 @@ def _wall_of(text: str) -> float:
 
 
 def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict[int, str]]:
-    """Return fair-share factors by index of an association, and the unreadable ones.
+    """Return the fair-share factors by association index, and the unreadable ones.
 
-    The text is that of `sshare -a --json`, or of `-P -o ID,FairShare`. Raise `UnreadablePolicyOutput` for any other.
+    `text` is the output of `sshare -a --json` or of `sshare -a -P -o ID,FairShare`. Raise `UnreadablePolicyOutput` for
+    any other text.
     """
     if text.lstrip().startswith("{"):
         try:
@@ -446,9 +447,9 @@ def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], d
 
 
 def _of_json(row: Any) -> tuple[int, float | str]:
-    """Return the number and factor of one association.
+    """Return the number and fair-share factor of one association.
 
-    An unreadable number is -1, an unreadable factor the row's text.
+    An unreadable number is returned as -1, and an unreadable factor as the text of the row.
     """
     try:
         number = int(row["id"])
@@ -461,22 +462,21 @@ def _of_json(row: Any) -> tuple[int, float | str]:
 
 
 def _json_number(value: object) -> float:
-    """Return a number, which newer versions wrap together with whether it is set."""
+    """Return a number, which newer Slurm releases wrap together with whether it is set."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0
     return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises
 
 
 ANSWERS = ("config", "partitions", "state", "qos", "shares")
-"""The names of the texts that `parse_site_policy` uses."""
+"""Names of the texts that `parse_site_policy` uses."""
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
-    """Return the policy in these texts, by the names of `ANSWERS`.
+    """Return the policy contained in these texts, which have the names in `ANSWERS`.
 
-    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no text for `state`) there are no limits and
-    no
-    shares.
+    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no text for `state`), there are no limits and
+    no shares.
     """
     config = parse_config(texts["config"])
     partitions, odd_partitions = parse_partitions(texts["partitions"])

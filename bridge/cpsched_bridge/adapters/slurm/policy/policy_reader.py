@@ -1,4 +1,4 @@
-"""Decide when to read a site's policy, and what to keep without an answer."""
+"""Decide when to read a site's policy, and which data to keep if no answer arrives."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from cpsched_bridge.adapters.slurm.policy.policy_commands import NEEDED, SitePol
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
 
 LONGEST_PERIOD_S = 300.0
-"""Maximum interval between readings: Slurm's default of PriorityCalcPeriod."""
+"""Maximum interval between readings in seconds: Slurm's default of PriorityCalcPeriod."""
 RETRY_S = 30.0
-"""Interval in seconds until a failed reading is repeated."""
+"""Seconds after which a failed reading is repeated."""
 
 
 @dataclass(slots=True)
 class SitePolicyReader:
-    """Keep the last snapshot of a site's policy, renewed every `PriorityCalcPeriod`.
+    """A cache of the last snapshot of a site's policy, which is renewed every `PriorityCalcPeriod`.
 
     A failed reading keeps the last snapshot. Each failure and each recovery is reported once.
     """
 
     asking: SitePolicyQuery
     clock: Callable[[], float]
-    """A monotonic clock in seconds."""
+    """Returns a monotonic time in seconds."""
     picture: SitePolicySnapshot | None = None
     version: int = 0
-    """Increases with every new snapshot."""
+    """Number that increases with every new snapshot."""
     failures: dict[str, str] = field(default_factory=dict)
     """By the name of an answer, why the last reading lacked it."""
     _due_s: float | None = None
@@ -35,13 +35,13 @@ class SitePolicyReader:
     _texts: dict[str, str] = field(default_factory=dict)
 
     def start_reading(self) -> None:
-        """Start the first reading once, so that the first `poll` waits less."""
+        """Start the first reading early, so that the first `poll` waits less."""
         if self._due_s is None and not self._asked:
             self.asking.start()
             self._asked = True
 
     def poll(self) -> list[str]:
-        """Start a reading when due, take available answers, and return messages to log.
+        """Start a reading if it is due, collect available answers, and return messages to log.
 
         The first call waits for the answers until their deadline. Later calls never wait.
         """
@@ -58,7 +58,7 @@ class SitePolicyReader:
         return self._take(found)
 
     def _take(self, found: SitePolicyOutput) -> list[str]:
-        """Create a new snapshot; the previous answer replaces a missing one."""
+        """Create a new snapshot, using the previous answer for a missing one; return messages to log."""
         failures = dict(found.failures)
         texts = self._texts | dict(found.texts)
         try:
@@ -83,7 +83,7 @@ class SitePolicyReader:
 
 
 def _changes(before: dict[str, str], now: dict[str, str], known: bool) -> list[str]:
-    """Describe new and ended failures."""
+    """Return messages about new failures and about recoveries."""
     stands_in = "the last known stands in" if known else "jobs go by arrival until there is one"
     lost = [f"site policy: no {name}: {why}; {stands_in}" for name, why in now.items() if name not in before]
     back = [f"site policy: {name} is read again" for name in before if name not in now]

@@ -27,14 +27,14 @@ from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.ports import Observation, PendingJob
 
 COUNTED = slurm_states.OCCUPYING - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
-"""States in which Slurm counts a job against its limits, until the job ends, even if its nodes are not free yet."""
+"""States in which Slurm counts a job against its limits until it ends, even if its nodes are not free yet."""
 _PLAIN = PartitionPriorityPolicy()
 
 
 def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
-    """Return what a job requests or holds, by trackable resource.
+    """Return the amounts that a job requests or holds, by trackable resource.
 
-    `gres/gpu:a100` counts as `gres/gpu`, too.
+    `gres/gpu:a100` also counts as `gres/gpu`.
     """
     found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
     found.setdefault("cpu", int(record.get("cpus") or 1))
@@ -44,13 +44,13 @@ def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[s
 
 @dataclass(slots=True)
 class EligibleTimes:
-    """Record when the dependencies of jobs were met: their age starts then."""
+    """A record of when each job's dependencies were met, which is when its age starts to grow."""
 
     _waiting: set[int] = field(default_factory=set)
     _free_since_s: dict[int, int] = field(default_factory=dict)
 
     def record_reading(self, pending: Iterable[Record], now_s: int) -> None:
-        """Update from one reading."""
+        """Update the times from one reading."""
         numbers = set()
         for record in pending:
             number = record["id"]
@@ -65,14 +65,14 @@ class EligibleTimes:
             del self._free_since_s[number]
 
     def get_eligible_s(self, number: int) -> int:
-        """Return when the job's dependencies were met; 0 if it was never seen with any."""
+        """Return when the job's dependencies were met, in Unix seconds; 0 if it was never seen with any."""
         return self._free_since_s.get(number, 0)
 
 
 def compute_age_start_s(record: Record, picture: SitePolicySnapshot, clearances: EligibleTimes) -> int:
-    """Return when a job's age starts.
+    """Return when a job's age starts to grow, in Unix seconds.
 
-    That is Slurm's own time if it has one, else the time from which an unheld job would accrue age.
+    This is Slurm's own time if it has one, otherwise the time from which the job would accrue age without a hold.
     """
     own = record.get("accrue_time")
     if record.get("priority") and own:
@@ -89,7 +89,7 @@ def compute_age_start_s(record: Record, picture: SitePolicySnapshot, clearances:
 def priority_points_of(
     records: Sequence[Record], picture: SitePolicySnapshot, machine: ClusterSize, now_s: int, accrued_s: Sequence[int]
 ) -> WeightedPriorityFactors:
-    """Return what each factor adds to the priority of each job."""
+    """Return the points that each factor contributes to the priority of each job."""
     site, weights = picture.site, picture.rules.weights
     rows = []
     for record in records:
@@ -131,22 +131,22 @@ def priority_points_of(
 
 
 def limit_subject_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
-    """Return the part of a job that limits apply to."""
+    """Return the attributes of a job that limits apply to."""
     return JobLimitAttributes(
         job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min
     )
 
 
 A_CYCLE = 250
-"""Maximum number of jobs that one cycle ranks by a new snapshot: ten thousand would take a third of a second."""
+"""Maximum number of jobs that one cycle ranks by a new snapshot; ten thousand would take a third of a second."""
 
 
 @dataclass(slots=True)
 class RankedJobs:
-    """Jobs ranked by one snapshot, at one time.
+    """The jobs ranked by one snapshot at one time.
 
-    - `known`: by number, a pending job as it was seen, and as it is ranked.
-    - `standings`: by number, the standing of each job against the limits.
+    - `known`: by number, a pending job as observed, and the same job with its rank.
+    - `standings`: by number, the limits that apply to each pending job.
     """
 
     picture: SitePolicySnapshot
@@ -157,22 +157,22 @@ class RankedJobs:
 
     @classmethod
     def for_policy(cls, picture: SitePolicySnapshot) -> RankedJobs:
-        """Return an empty ranking by this snapshot."""
+        """Return an empty ranking for this snapshot."""
         return cls(picture, JobLimitTable(picture.site, picture.spent))
 
     def find_stale_jobs(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
-        """Return the new and the changed jobs."""
+        """Return the jobs that are new or changed."""
         known, nobody = self.known, (None, None)
         return [each for each in pending if known.get(each.job.id, nobody)[0] != each]
 
     def retain_jobs(self, numbers: Set[int]) -> None:
-        """Remove all other jobs."""
+        """Forget all jobs except these."""
         for number in self.known.keys() - numbers:
             del self.known[number]
             self.standings.pop(number, None)
 
     def rank(self, around: PriorityRankingInput, stale: Sequence[PendingJob]) -> None:
-        """Rank these jobs."""
+        """Rank these jobs, and determine the limits that apply to them."""
         if not stale:
             return
         records = [around.by_number[each.job.id] for each in stale]
@@ -199,7 +199,7 @@ class RankedJobs:
         return found
 
     def compute_counter_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
-        """Return the use of every counter by running jobs, modelled or not."""
+        """Return the usage of every counter by running jobs, whether modelled or not."""
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
@@ -229,11 +229,11 @@ class PriorityRankingInput:
 
 @dataclass(slots=True)
 class PriorityRanker:
-    """Rank the jobs of each observation.
+    """A ranker of the jobs in each observation.
 
-    As in Slurm, a job is ranked when it is first seen, and all jobs are ranked again every `period_s`, or when the
-    snapshot changes. This takes `A_CYCLE` jobs at a time. The present ranks stay in use until the new ones are
-    complete.
+    As in Slurm, a job is ranked when it is first seen, and all jobs are ranked again every `period_s` seconds, or when
+    the snapshot changes. Each cycle ranks at most `A_CYCLE` jobs for the new ranking. The previous ranks stay in use
+    until the new ones are complete.
     """
 
     clearances: EligibleTimes = field(default_factory=EligibleTimes)
@@ -242,14 +242,14 @@ class PriorityRanker:
     _due_s: int = 0
 
     def set_policy(self, picture: SitePolicySnapshot) -> None:
-        """Rank by another snapshot once all jobs are ranked by it; at once without ranks."""
+        """Switch to another snapshot once all jobs are ranked by it; switch immediately if no job is ranked."""
         if self._now.known:
             self._next = RankedJobs.for_policy(picture)
         else:
             self._now = RankedJobs.for_policy(picture)
 
     def apply_ranking(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
-        """Return the observation with ranked jobs and the use of the limits."""
+        """Return the observation with ranked jobs and the usage of limits."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers(record)}
@@ -268,7 +268,7 @@ class PriorityRanker:
         return dataclasses.replace(seen, pending=pending, limits=QueueLimitStatus(now.standings, used))
 
     def _work_in(self, around: PriorityRankingInput) -> None:
-        """Rank more jobs for the next ranking, which is used once it is complete."""
+        """Rank more jobs for the next ranking, which takes effect once it is complete."""
         if self._next is None:
             return
         stale = self._next.find_stale_jobs(around.pending)
@@ -278,7 +278,7 @@ class PriorityRanker:
 
 
 def _tres_asked(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
-    """Return what the job will hold: with exclusive nodes, all of their processors."""
+    """Return the amounts that the job will hold; with exclusive nodes, these include all of their processors."""
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:
         tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))
@@ -286,7 +286,7 @@ def _tres_asked(record: Record, job: Job, machine: ClusterSize) -> dict[str, int
 
 
 def _running_claimant(record: Record, now_s: int) -> JobLimitAttributes:
-    """Return the subject of a running job; with `now_s`, for its remaining time."""
+    """Return the limit attributes of a running job; if `now_s` is set, for its remaining time."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])

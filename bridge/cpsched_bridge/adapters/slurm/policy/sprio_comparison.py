@@ -1,4 +1,4 @@
-"""Compare computed priorities with those of `sprio` for jobs that are not held."""
+"""Compare computed priorities with those from `sprio`, for jobs that are not held."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = {
     "priority": "Y", "age": "A", "association": "B", "fair_share": "F", "job_size": "J", "partition": "P", "qos": "Q",
     "nice": "N", "site": "S", "tres": "T",
 }  # fmt: skip
-"""The compared columns and sprio's letter for each. Resources are last, since they may be many words or none."""
+"""The compared columns with sprio's letter for each. TRES is last, because it may consist of several fields or none."""
 _LETTERS = ("i", *COLUMNS.values())
 COMMAND = ("sprio", "-h", "-o", " ".join("%T" if letter == "T" else f"%.30{letter}" for letter in _LETTERS))
 
@@ -51,9 +51,9 @@ class SprioComparison:
 
 
 def parse_sprio(text: str) -> dict[int, dict[str, float]]:
-    """Return what `COMMAND` prints by job number, for jobs with one priority.
+    """Return the values in the output of `COMMAND` by job number, for jobs with a single priority.
 
-    A job has several priorities if it names several partitions or QOS.
+    A job that names several partitions or QOS has several priorities.
     """
     found: dict[int, dict[str, float]] = {}
     several = set()
@@ -78,7 +78,7 @@ def _number(text: str) -> float:
 
 
 def _sum_of(words: Sequence[str]) -> float:
-    """Return the points of all resources: `cpu=10.00,gres/gpu=30.00`."""
+    """Return the sum of the points of all resources, as in `cpu=10.00,gres/gpu=30.00`."""
     return sum(_number(part.rpartition("=")[2]) for word in words for part in word.split(","))
 
 
@@ -89,9 +89,9 @@ def compare_with_sprio(
     machine: ClusterSize,
     now_s: int,
 ) -> SprioComparison:
-    """Compare the jobs that `sprio` shows.
+    """Return a comparison of the jobs that `sprio` shows.
 
-    Age may differ by its growth in one period. Fractions are cut off.
+    Age may differ by its growth in one period. Fractions are truncated.
     """
     jobs = [
         record

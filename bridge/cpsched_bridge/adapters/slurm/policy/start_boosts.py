@@ -1,8 +1,8 @@
-"""Compute how far to raise a start in Slurm's order above unmanaged jobs.
+"""Compute how far to raise a start in Slurm's order so that it ranks above unmanaged jobs.
 
-A pending job that is not held and gets no nodes blocks every job below it in the partitions that share its nodes, even
-pinned jobs, until Slurm's next pass. Slurm sorts by tier before priority, so a boost has no effect against a job of a
-higher tier.
+A pending job that is not held and cannot get nodes blocks every job below it in the partitions that share its nodes,
+even pinned jobs, until Slurm's next pass. Slurm sorts by tier before priority, so a boost has no effect against a job
+in a higher tier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states, task_ranges
 
 BLOCKS = frozenset({"", "None", "Priority", "Resources"})
-"""Reasons of a job that Slurm has tried, or will try, to start. A job with any other reason does not block others."""
+"""Reasons of jobs that Slurm has tried or will try to start. A job with any other reason does not block others."""
 _NO_NODES: frozenset[str] = frozenset()
 
 
@@ -42,7 +42,7 @@ def compute_start_boosts(
         above = [name for name in near if _tier(name, picture) >= _tier(own, picture)]
         if not above or any(_tier(name, picture) > _tier(own, picture) for name in above):
             continue
-        # Slurm shows priorities below 1 as 1, and the job's own nice value causes them.
+        # Slurm shows priorities below 1 as 1; the job's own nice value causes such priorities.
         points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
         needed = max(highest[name] for name in above) + 1 - points
         if 0 < needed <= most:
@@ -51,7 +51,7 @@ def compute_start_boosts(
 
 
 def _blocks(record: Record) -> bool:
-    """Return whether a job may block others: it has neither a hold nor chosen nodes."""
+    """Return whether a job may block others: it is neither held nor restricted to chosen nodes."""
     return (
         record["state"] == slurm_states.PENDING
         and bool(record["priority"])

@@ -1,4 +1,4 @@
-"""Leave jobs with an unreadable policy to Slurm, which can read it."""
+"""Leave jobs that depend on unreadable policy objects to Slurm, which can read them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, Un
 
 
 def without_unreadable_jobs(seen: Observation, picture: SitePolicySnapshot) -> Observation:
-    """Return the observation with the jobs of unusable policy objects left to Slurm.
+    """Return the observation, with jobs that depend on unusable policy objects left to Slurm.
 
-    The objects are associations, QOS and partitions. The observation names them.
+    The objects are associations, QOS and partitions. The observation lists them.
     """
     unusable = picture.trouble.list_objects()
     if not unusable:

@@ -54,7 +54,7 @@ KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
 
 @dataclass(slots=True)
 class JobDependencyTargets:
-    """The jobs of one reading that others may depend on."""
+    """The jobs of one reading that other jobs may depend on."""
 
     jobs: Sequence[Record]
     now_s: int
@@ -76,7 +76,7 @@ class JobDependencyTargets:
             return False
         tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
         any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
-        if single or not tests or (single is None and not any_will_do):  # singleton may have been lost; Slurm checks it as well
+        if single or not tests or (single is None and not any_will_do):  # singleton may be lost; Slurm checks it too
             tests.append(self._is_single(record))
         return any(tests) if any_will_do else all(tests)
 

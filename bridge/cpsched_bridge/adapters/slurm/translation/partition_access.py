@@ -27,12 +27,12 @@ _BY_TREE = (23, 2)
 
 @dataclass(frozen=True, slots=True)
 class PartitionAccessContext:
-    """Facts besides a job's and a partition's own records.
+    """Facts beyond the records of the job and the partition.
 
     - `accounts_count`: whether the controller checks accounts; None if unknown.
-    - `by_tree`: whether an account includes those below it.
-    - `above`: account -> its parent; None if unknown.
-    - `outside`: user -> groups that the user is known not to belong to.
+    - `by_tree`: whether an account includes its child accounts.
+    - `above`: the parent of each account; None if unknown.
+    - `outside`: by user, the groups that the user is known not to belong to.
     """
 
     accounts_count: bool | None = None

@@ -248,9 +248,9 @@ TEXTS: tuple[tuple[str, str], ...] = (
 
 @lru_cache(maxsize=1024)
 def reason_name(reason: str) -> str:
-    """Return the name of a reason that Slurm may show as a sentence.
+    """Return the name of a reason, which Slurm may show as a sentence.
 
-    Return an unknown sentence unchanged.
+    An unknown sentence is returned unchanged.
     """
     if reason in REASONS:
         return reason
@@ -260,7 +260,7 @@ def reason_name(reason: str) -> str:
 
 @lru_cache(maxsize=1024)
 def get_reason_meaning(reason: str) -> PendingReasonMeaning:
-    """Return the meaning of a reason as Slurm shows it."""
+    """Return the meaning of a reason in the form that Slurm shows."""
     name = reason_name(reason)
     if name in REASONS:
         return REASONS[name]

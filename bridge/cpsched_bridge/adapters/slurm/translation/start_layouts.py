@@ -38,10 +38,10 @@ class SentJobStart:
 def resolve_layouts(
     starts: Sequence[SentJobStart], free: IntArray, capacity: IntArray, under_way: Iterable[SentJobStart]
 ) -> list[SentJobStart | str]:
-    """Return each start as Slurm will execute it, or why it must wait.
+    """Return each start as Slurm will execute it, or the reason why it must wait.
 
-    Earlier starts come first. `free` (int64[N, R]) is what running jobs leave. `under_way` are sent starts that it does
-    not include yet.
+    Earlier starts come first. `free` (int64[N, R]) is the capacity left by running jobs. `under_way` contains sent
+    starts that `free` does not include yet.
     """
     rounds = _Round(free, capacity)
     for each in under_way:
