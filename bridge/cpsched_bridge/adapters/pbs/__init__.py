@@ -1,4 +1,4 @@
-"""Implement the bridge's ports for PBS: its commands, and a pure translation."""
+"""PBS adapter: it runs PBS's commands and translates their output with pure functions."""
 
 from __future__ import annotations
 

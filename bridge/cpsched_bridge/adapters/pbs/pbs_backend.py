@@ -1,12 +1,12 @@
 """Implement the backend for a PBS server.
 
-- PBS's scheduler ignores a closed queue (`started` is false). The jobs of a closed managed queue are held for the
-  bridge. The bridge does not change, mark or pin a job.
-- A start is one `qrun -H`. PBS does not check it. So the bridge closes `left_queue` and reads PBS again immediately
-  before a start.
+- PBS's scheduler ignores a closed queue (`started` is false). Jobs in a closed managed queue are held for the bridge.
+  The bridge does not modify, mark or pin a job.
+- A start is a single `qrun -H`. PBS does not check it. The bridge therefore closes `left_queue` and reads PBS again
+  immediately before a start.
 - To adopt jobs, the bridge closes their queue. To pause, it opens the queue.
-- The bridge moves a job that it cannot model, or releases, from a closed queue into `left_queue`.
-- In mode advise the queues are open, and the bridge writes boosts on waiting jobs: see `pbs_boosts`.
+- The bridge moves jobs that it releases or cannot model from a closed queue into `left_queue`.
+- In advise mode the queues are open, and the bridge writes boosts on waiting jobs; see `pbs_boosts`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNKNOWN_JOB = "PBS does not know this job"
 
 
 class PbsBackend(Backend, SupportsBoost, QueueGate):
-    """Observe and control one PBS server; `queues` are the managed queues."""
+    """A backend that observes and controls one PBS server; `queues` are the managed queues."""
 
     child_starts = 0
     history_missing = False
@@ -79,13 +79,13 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         self._translator = PbsTranslator(self._queues)
         self._advising = PbsBoosts(self._reader, self._tells, self._queues, starting_s, programs.within_s)
         self._ours: set[str] = set()
-        """Queues that this process closed or started jobs in since it last opened them."""
+        """Queues that this process closed, or started jobs in, since it last opened them."""
         self._by_hand: set[str] = set()
-        """Queues of `_ours` that another actor opened since."""
+        """Queues in `_ours` that another actor has opened since."""
         self._closed: set[str] | None = None
         """Managed queues that were closed at the last reading; None before the first."""
         self._unanswered: set[str] = set()
-        """Queues whose opening timed out since the last reading."""
+        """Queues for which the command to open them timed out since the last reading."""
 
     @override
     def not_ready_reason(self) -> str | None:
@@ -93,7 +93,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Return an observation; ignore `pinned`, because PBS has no pins."""
+        """Return an observation, ignoring `pinned`, because PBS has no pins."""
         self._unanswered = set()
         seen = self._reader.read()
         opened = self._note_queues(select_managed_queues(seen.queues, self._queues))
@@ -109,7 +109,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
     def _note_queues(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
-        """Record which queues another actor opened or closed; return the changes."""
+        """Record which queues another actor opened or closed, and return messages about the changes."""
         words = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
         for name, queue in queues.items():
@@ -124,7 +124,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def history(self) -> Sequence[EndedJob]:
-        """Return PBS's job history; empty if the server keeps none."""
+        """Return the ended jobs in PBS's job history; empty if the server keeps none or does not answer."""
         look = self._look(self._reader.read())
         try:
             return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), look.machine)
@@ -133,16 +133,16 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the orders unchanged: PBS uses their vnodes."""
+        """Return the orders unchanged, because PBS uses their vnodes."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """Check each order against a new reading, then start its job.
+        """Check each order against a new reading, then start its job; return the outcomes.
 
-        If PBS's scheduler may start jobs of other queues meanwhile, the bridge reads PBS before each start.
+        If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS before each start.
         """
         until_s = time.monotonic() + self._starting_s
         with self._left.keep_closed(time.monotonic() + self._starting_s / 2) as in_the_way:
@@ -177,9 +177,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return outcomes
 
     def _begin(self, number: int, look: TranslatedPbsReading, placed: str, until_s: float) -> tuple[Outcome, str]:
-        """Start one job; return its outcome, and the timeout's text or empty.
+        """Start one job, and return its outcome and the text of a timeout, which is empty if there was none.
 
-        For a job whose walltime may shrink, the bridge writes the walltime first.
+        If the job's walltime may shrink, the bridge sets the walltime first.
         """
         name, sent = look.names[number], False
         try:
@@ -199,7 +199,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Close the queues of these jobs to PBS's scheduler."""
+        """Close the queues of these jobs to PBS's scheduler; return the outcomes."""
         jobs, queues = self._now()
         closed: dict[str, Outcome | None] = {}
 
@@ -223,9 +223,9 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Move each job in a closed queue to `left_queue`.
+        """Move each job in a closed queue to `left_queue`; return the outcomes.
 
-        Exception: if opening the queue timed out, its jobs stay, because opening it releases them.
+        If the command to open the queue timed out, its jobs stay there, because opening the queue releases them.
         """
         jobs, queues = self._now()
         moved: dict[str, Outcome] = {}
@@ -247,12 +247,12 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Return success: PBS has no pins."""
+        """Return success for each job, because PBS has no pins."""
         return [Outcome(number, "done") for number in job_ids]
 
     @override
     def open_queues(self) -> Sequence[str]:
-        """Open the closed managed queues."""
+        """Open the closed managed queues; return the errors."""
         problems = [problem] if (problem := self._left.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
@@ -283,7 +283,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return jobs, select_managed_queues(queues, self._queues)
 
     def _set_started(self, queue: str, started: bool) -> Outcome | None:
-        """Open or close a queue; return None on success."""
+        """Open or close a queue; return None on success, otherwise the outcome."""
         try:
             self._tells.set_queue_started(queue, started)
         except BackendError as error:
@@ -313,10 +313,10 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim to a custom resource of the server.
+        """Write the claim to a custom resource of the server; return whether the bridge holds the lease.
 
-        Only managers may write it. PBS has no compare-and-set, so the bridge reads the resource before and after. If
-        two bridges write at the same moment, the last writer holds the lease.
+        Only managers may write the resource. PBS has no compare-and-set, so the bridge reads the resource before and
+        after writing. If two bridges write at the same moment, the last writer holds the lease.
         """
         if pbs_observation.find_lease(self._reader.read_server()) != instead_of:
             return False
@@ -365,7 +365,7 @@ def _not_sent(job_id: int, why: str) -> Outcome:
 def _each(
     job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
 ) -> list[Outcome]:
-    """Apply `act` to each job that PBS shows; return the outcomes."""
+    """Apply `act` to each job that PBS shows, and return the outcomes."""
     names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
     outcomes = []
     for number in job_ids:
@@ -375,7 +375,7 @@ def _each(
 
 
 def _why_not(order: StartOrder, look: TranslatedPbsReading) -> str:
-    """Return why the last reading forbids this start; empty if it does not."""
+    """Return why the last reading forbids this start, or "" if it does not."""
     number = order.job.id
     now = next((each for each in look.waiting.pending if each.job.id == number), None)
     if now is None:
@@ -385,7 +385,7 @@ def _why_not(order: StartOrder, look: TranslatedPbsReading) -> str:
         return "its queue is open to PBS's own scheduler, or it has begun"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
         return format_reason(now.job.ineligible) if now.job.ineligible is not None else "is held"
-    chosen = look.waiting.fitted.get(number)  # shorter than before if a reservation is closer
+    chosen = look.waiting.fitted.get(number)  # shorter than before if a reservation is nearer
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue
     if not (same and look.waiting.asked[number].matches(order.job.request, look.machine)):
@@ -394,7 +394,7 @@ def _why_not(order: StartOrder, look: TranslatedPbsReading) -> str:
 
 
 def _take(order: StartOrder, look: TranslatedPbsReading, free: np.ndarray) -> str:
-    """Subtract the order's amounts from `free`; return why not, else empty."""
+    """Subtract the order's amounts from `free`; return why that is impossible, or ""."""
     machine, request = look.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:

@@ -1,13 +1,13 @@
 """Write boosts: points in a job resource that PBS's `job_sort_formula` adds.
 
-PBS's scheduler starts the jobs of open queues in the order of that formula. The bridge writes only a number on waiting
-jobs. It starts and holds no job.
+PBS's scheduler starts the jobs in open queues in the order of that formula. The bridge only writes a number on waiting
+jobs. It neither starts nor holds jobs.
 
-OpenPBS 23.06.06:
+In OpenPBS 23.06.06:
 
 - All users can see a resource with `flag=r`. Only managers and operators can request or alter it.
-- `qalter -l` alters waiting jobs, and whole arrays even if some subjobs run. It refuses a running job.
-- PBS's scheduler computes the formula in each cycle. Changed points do not trigger a cycle.
+- `qalter -l` alters waiting jobs, and whole arrays even if some subjobs are running. It rejects a running job.
+- PBS's scheduler evaluates the formula in each cycle. A change of points does not trigger a cycle.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 50
-"""Maximum number of jobs in one command; they all get the same points."""
+"""Maximum number of jobs in one command, which gives all of them the same points."""
 NO_FORMULA = JobSortFormula.parse("0")
 
 
 @dataclass(slots=True)
 class PbsBoosts:
-    """Read and write the points of jobs; `advise` takes at most `telling_s`."""
+    """Reader and writer of jobs' points; `advise` takes at most `telling_s` seconds."""
 
     reader: PbsStateReader
     tells: PbsCommands
@@ -42,7 +42,7 @@ class PbsBoosts:
     command_s: float
 
     def ranks(self) -> list[QueueRank]:
-        """Return ranks; all are fixed if the formula ignores points."""
+        """Return the ranks of jobs; all ranks are fixed if the formula ignores points."""
         formula = self._formula()
         jobs, queues = self.reader.read_jobs_and_queues()
         found = rank_jobs(jobs, queues, self.queues, formula or NO_FORMULA)
@@ -56,7 +56,10 @@ class PbsBoosts:
         return found if found.has_unit_boost_weight else None
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Check each job, then change points; jobs with equal points share a command."""
+        """Check each job, then change its points; return the outcomes.
+
+        Jobs with equal points share a command.
+        """
         jobs, _ = self.reader.read_jobs_and_queues()
         names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
         outcomes: dict[int, Outcome] = {}
@@ -74,7 +77,7 @@ class PbsBoosts:
         return [outcomes[each.id] for each in advice]
 
     def _tell_all(self, told: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
-        """Return the outcome of each job by name; stop at the first timeout."""
+        """Return the outcome for each job by name; stop at the first timeout."""
         until_s = time.monotonic() + self.telling_s
         found: dict[str, Outcome] = {}
         lost = ""
@@ -96,7 +99,7 @@ class PbsBoosts:
                 lost = str(error)
                 found |= dict.fromkeys(names, Outcome(0, "unknown", lost))
             except BackendError as error:
-                if len(names) > 1:  # PBS refused at least one job: send each alone
+                if len(names) > 1:  # PBS rejected at least one job, so each is sent alone
                     pieces = [(points, [name]) for name in names] + pieces
                 else:
                     found[names[0]] = Outcome(0, "refused", str(error))
@@ -106,7 +109,7 @@ class PbsBoosts:
 
 
 def _settled(advice: PriorityBoost, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
-    """Return the outcome of a boost that needs no command, else None."""
+    """Return the outcome of a boost that needs no command, or None if it needs one."""
     record = jobs.get(name)
     if record is None or not may_have_points(record):
         if not advice.points:

@@ -1,4 +1,4 @@
-"""Check the requirements of a PBS cluster, and state how to meet them."""
+"""Check whether a PBS cluster meets the bridge's requirements, and state how to meet them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class PbsCheckContext:
-    """The managed queues, and the bridge's account."""
+    """The managed queues, and the account that runs the bridge."""
 
     queues: tuple[str, ...]
     left_queue: str
@@ -32,7 +32,7 @@ class PbsCheckContext:
 
     @classmethod
     def for_this_process(cls, queues: tuple[str, ...], left_queue: str) -> PbsCheckContext:
-        """Return the context of this process."""
+        """Return the context for this process."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):
@@ -41,7 +41,7 @@ class PbsCheckContext:
 
 
 def run_checks(seen: PbsRecords, around: PbsCheckContext) -> list[Check]:
-    """Return the checks of a reading."""
+    """Return all checks of a reading."""
     return [
         Check("server", True, f"PBS {get_text(seen.server, 'pbs_version') or 'of unknown version'} answers"),
         *_queues(seen, around),
@@ -78,9 +78,9 @@ def _queues(seen: PbsRecords, around: PbsCheckContext) -> Iterable[Check]:
 
 
 def _left_queue(seen: PbsRecords, around: PbsCheckContext) -> Check:
-    """Check the queue of the jobs that the bridge does not start.
+    """Check the queue for jobs that the bridge does not start.
 
-    It may be closed: a bridge that died during starts did not reopen it.
+    It may be closed, because a bridge that died during starts did not reopen it.
     """
     name = around.left_queue
     mend = "name a started execution queue, which the bridge does not manage, in options.left_queue"
@@ -125,7 +125,7 @@ def _claim(seen: PbsRecords) -> Check:
 
 
 def _points(seen: PbsRecords) -> Check:
-    """Check the resource of boosts: with another flag, users could boost jobs."""
+    """Check the resource for boosts; with another flag, users could boost jobs."""
     kind = seen.resources.get(POINTS)
     ok = kind is not None and kind.type == "long" and set(kind.flags) in ({"r"}, {"i"})
     mend = f"qmgr -c 'create resource {POINTS} type=long,flag=r'"
@@ -153,7 +153,7 @@ def _formula(seen: PbsRecords) -> Check:
 
 
 def _threshold(seen: PbsRecords) -> Check:
-    """Check for a threshold of the site: boosts would let jobs below it run."""
+    """Check that the site sets no threshold; boosts would allow jobs below it to run."""
     having = [name for name, each in sorted(seen.schedulers.items()) if get_text(each, THRESHOLD)]
     mend = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD}'"
     found = f"scheduler {escape_controls(having[0])} has a {THRESHOLD}" if having else f"no scheduler has a {THRESHOLD}"
@@ -161,10 +161,10 @@ def _threshold(seen: PbsRecords) -> Check:
 
 
 def _stale_vnodes(seen: PbsRecords) -> Check:
-    """Report vnodes that PBS keeps for a job that does not run.
+    """Report vnodes that PBS keeps reserved for a job that is not running.
 
-    Cause: PBS refused a `qrun` of several chunks at a later chunk. PBS shows the job on the vnode, even if deleted,
-    until the job runs there or the server restarts (OpenPBS 23.06.06).
+    The cause is a `qrun` with several chunks that PBS rejected at a later chunk. PBS shows the job on the vnode, even
+    if the job is deleted, until the job runs there or the server restarts (OpenPBS 23.06.06).
     """
     taken = {name: each for name, each in sorted(seen.vnodes.items()) if "job-exclusive" in parse_states(each)}
     stale = [name for name, each in taken.items() if not _is_used(each, seen.jobs)]

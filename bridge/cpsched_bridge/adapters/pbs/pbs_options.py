@@ -1,4 +1,4 @@
-"""Define PBS's section of the settings file, and create its backend."""
+"""PBS's section of the settings file, and the construction of its backend."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 DECIDE_S = 0.1
-"""Default time limit of a decision with PBS's server, in seconds."""
+"""Default time limit in seconds of a decision for a PBS cluster."""
 
 
 class Options(Section):
-    """The managed queues, the folder of PBS's commands, and their time limits."""
+    """The managed queues, the folder that contains PBS's commands, and their time limits."""
 
     queues: tuple[str, ...] = Field(
         default=("workq",),
@@ -52,11 +52,11 @@ class Options(Section):
 
 
 def connect(options: Options) -> PbsBackend:
-    """Return the backend; the first call connects to the server."""
+    """Return the backend, which connects to the server on its first call."""
     programs = PbsPrograms(options.bin, options.deadline_s)
     return PbsBackend(programs, options.queues, options.left_queue, options.starting_s, options.history_deadline_s)
 
 
 def can(options: Options) -> Capabilities:
-    """Return the adapter's capabilities: limits and boosts, not PBS's order."""
+    """Return the adapter's capabilities: limits and boosts, but not PBS's job order."""
     return Capabilities(limits=True, boosts=True, decision_limit_s=DECIDE_S)

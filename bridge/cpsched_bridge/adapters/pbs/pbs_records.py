@@ -1,11 +1,11 @@
 """Define one reading of PBS as plain data.
 
-The transport returns a reading, and the translation takes it. A record maps PBS's attribute names, such as
+The transport returns a reading, and the translation takes it as input. A record maps PBS's attribute names, such as
 `job_state`, to values:
 
-- Scalars are texts, even if JSON has numbers (see `UnquotedValue`).
-- Attributes with parts, such as `Resource_List`, are dicts of texts.
-- Lists, and attributes that PBS prints several times (limits), are tuples of texts.
+- Scalars are text, even if the JSON contains numbers (see `UnquotedValue`).
+- Attributes with parts, such as `Resource_List`, are dicts of text values.
+- Lists, and attributes that PBS prints several times (limits), are tuples of text values.
 
 Records omit the job's environment.
 """
@@ -23,7 +23,7 @@ UNREADABLE_KEY = "unreadable"
 
 
 class UnquotedValue(str):
-    """Mark a value that PBS printed without quotes.
+    """A value that PBS printed without quotes.
 
     Some releases print a text that looks like a number as a number: `07` as 7, `1e5` as 100000.
     """
@@ -33,24 +33,24 @@ class UnquotedValue(str):
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePbsObject:
-    """Describe a PBS object that the reader omits because it is unreadable."""
+    """A PBS object that the reader omits because it is unreadable."""
 
     kind: str
-    """One of vnode, job, queue, reservation."""
+    """One of vnode, job, queue and reservation."""
     name: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class PbsCustomResource:
-    """Describe a custom resource as `qmgr` lists it."""
+    """A custom resource as listed by `qmgr`."""
 
     type: str
     flags: str = ""
 
     @property
     def is_consumable(self) -> bool:
-        """Whether jobs consume the vnode's amount."""
+        """Return whether jobs consume the vnode's amount of the resource."""
         return "n" in self.flags or "f" in self.flags
 
 
@@ -60,17 +60,17 @@ BUILT_IN_NO_TEXTS = frozenset({
     "accelerator", "accelerator_memory", "energy", "hbmem", "mem", "naccelerators", "ncpus", "pcap_accelerator",
     "pcap_node", "pmem", "pvmem", "vmem",
 })  # fmt: skip
-"""PBS's built-in resources of these types."""
+"""PBS's built-in resources of the types in `NO_TEXTS`."""
 
 
 def is_text(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
-    """Return whether values of a resource are texts, so that `07` is not `7`."""
+    """Return whether the values of a resource are text, so that `07` differs from `7`."""
     return kinds[resource].type not in NO_TEXTS if resource in kinds else resource not in BUILT_IN_NO_TEXTS
 
 
 @dataclass(frozen=True, slots=True)
 class PbsRecords:
-    """Hold PBS's records by name; jobs include array parents and subjobs."""
+    """PBS's records by name; jobs include array parents and subjobs."""
 
     now_s: int
     server: Record
@@ -80,13 +80,13 @@ class PbsRecords:
     reservations: Mapping[str, Record] = field(default_factory=dict)
     resources: Mapping[str, PbsCustomResource] = field(default_factory=dict)
     schedulers: Mapping[str, Record] = field(default_factory=dict)
-    """PBS's schedulers; filled only on request."""
+    """PBS's schedulers, which are read only on request."""
     unreadable: tuple[UnreadablePbsObject, ...] = ()
     """Objects omitted from the records above."""
 
 
 def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
-    """Return an attribute as text, or `default`; raise `ValueError` if not one text."""
+    """Return an attribute as text, or `default`; raise `ValueError` if it is not a single text."""
     value = record.get(name, default)
     if not isinstance(value, str):
         raise ValueError(f"{name} is no text")
@@ -94,7 +94,7 @@ def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
 
 
 def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
-    """Return the parts of an attribute such as `Resource_List`; empty if missing."""
+    """Return the parts of an attribute such as `Resource_List`; empty if the attribute is missing."""
     value = record.get(name, {})
     if not isinstance(value, dict):
         raise ValueError(f"{name} has no parts")
@@ -102,12 +102,12 @@ def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[s
 
 
 def get_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
-    """Return the parts of an attribute that are a single text."""
+    """Return the parts of an attribute that consist of a single text."""
     return {key: value for key, value in get_parts(record, name).items() if isinstance(value, str)}
 
 
 def to_texts(value: Value | None) -> tuple[str, ...]:
-    """Return the texts of a value that PBS may print several times."""
+    """Return all texts of a value that PBS may print several times."""
     if value is None or isinstance(value, dict):
         return ()
     return (value,) if isinstance(value, str) else value

@@ -1,15 +1,15 @@
-"""Close the queue of the jobs that PBS schedules while the bridge sends starts.
+"""Close the queue of jobs that PBS schedules while the bridge sends starts.
 
-`qrun` does not check free amounts, and the server does not check them when its scheduler runs a job. So the bridge and
-PBS's scheduler must not start jobs at the same time.
+`qrun` does not check free amounts, and neither does the server when its scheduler runs a job. The bridge and PBS's
+scheduler must therefore not start jobs at the same time.
 
-- A scheduler cycle that began before the bridge closed the queue may still start its jobs. The bridge waits for the
-  end of that cycle.
-- A later cycle sees the queue closed.
+- A scheduler cycle that began before the bridge closed the queue may still start its jobs. The bridge waits for the end
+  of that cycle.
+- A later cycle finds the queue closed.
 - Opening a queue does not trigger a cycle, so the bridge triggers one.
 
-A bridge that dies meanwhile leaves the queue closed. The next bridge opens it when it takes control, as does
-`release-all`. If an operator closes it later, it stays closed.
+A bridge that dies in the meantime leaves the queue closed. The next bridge opens it when it takes control, as does
+`release-all`. If an operator closes the queue later, it stays closed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ LOOK_AGAIN_S = 0.05
 
 
 class UnmanagedQueue:
-    """Open and close the queue `name`; an empty name means no queue."""
+    """The queue `name`, which this class opens and closes; an empty name means that there is no queue."""
 
     def __init__(self, reader: PbsStateReader, tells: PbsCommands, name: str) -> None:
         self.name = name
         self._reader = reader
         self._tells = tells
         self._closed = bool(name)
-        """Whether this bridge or the previous one may have closed it."""
+        """Whether this bridge or the previous one may have closed the queue."""
 
     @contextlib.contextmanager
     def keep_closed(self, until_s: float) -> Iterator[str]:
-        """Close the queue; yield why that failed before `until_s`, else empty."""
+        """Close the queue within the context; yield why that failed before `until_s`, or ""."""
         try:
             yield self._close(until_s) if self.name else ""
         finally:
@@ -62,7 +62,7 @@ class UnmanagedQueue:
         return record is not None and (bool(why_unreadable(record)) or is_true(record, "started"))
 
     def reopen(self) -> str:
-        """Open the queue if a bridge may have closed it; return the error, else empty."""
+        """Open the queue if a bridge may have closed it; return the error, or ""."""
         if not self._closed:
             return ""
         try:
@@ -76,10 +76,10 @@ class UnmanagedQueue:
         return ""
 
     def trigger_scheduling(self) -> None:
-        """Trigger a scheduler cycle: opening a queue does not (OpenPBS 23.06.06).
+        """Trigger a scheduler cycle, because opening a queue does not (OpenPBS 23.06.06).
 
-        If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next submission or
-        end of a job, or after `scheduler_iteration`.
+        If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next submission or end
+        of a job, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
             if is_true(self._reader.read_server(), "scheduling"):

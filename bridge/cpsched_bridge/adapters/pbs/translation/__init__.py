@@ -1,10 +1,10 @@
-"""Translate PBS's records to the bridge's model: pure, without I/O and clocks.
+"""Translate PBS's records to the bridge's model with pure functions, without I/O or clocks.
 
-- `pbs_job_ids`, `pbs_units`: job numbers; amounts and times.
+- `pbs_job_ids`, `pbs_units`: job numbers, amounts and times.
 - `vnodes`: vnodes as nodes, and their free amounts.
 - `select_chunks`: `select` and `place` as a request.
 - `pbs_queues`, `pbs_limits`, `pbs_reservations`: which jobs may start, and where.
-- `pbs_jobs`, `pbs_running`: waiting jobs, running jobs.
+- `pbs_jobs`, `pbs_running`: waiting jobs and running jobs.
 - `job_sort_formula`, `pbs_ranking`: PBS's order of waiting jobs.
 - `pbs_observation`: one reading as an `Observation`.
 """

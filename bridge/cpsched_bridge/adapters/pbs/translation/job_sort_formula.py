@@ -1,13 +1,13 @@
-"""Compute PBS's `job_sort_formula`: PBS sorts waiting jobs by it, largest first.
+"""Evaluate PBS's `job_sort_formula`, by which PBS sorts waiting jobs, largest value first.
 
-A formula is arithmetic in Python syntax over these terms:
+A formula is an arithmetic expression in Python syntax over these terms:
 
-- a number of the job's `Resource_List`, such as `ncpus`; sizes are in KiB; 0 if not requested,
+- a number from the job's `Resource_List`, such as `ncpus`; sizes are in KiB, and a resource not requested is 0,
 - `eligible_time` (seconds), `accrue_type`, `job_priority`, `queue_priority`,
-- `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`: available only inside PBS's scheduler.
+- `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`, which are available only inside PBS's scheduler.
 
-This module computes a formula as PBS does, if PBS prints all its terms. PBS stores the value as a 32-bit float: beyond
-16,777,216, adjacent integers are equal.
+This module evaluates a formula as PBS does, if PBS prints all of its terms. PBS stores the value as a 32-bit float, in
+which adjacent integers beyond 16,777,216 are equal.
 
 Source: OpenPBS 23.06.06, `formula_evaluate` of the scheduler, `validate_job_formula` of the server.
 """
@@ -26,12 +26,12 @@ from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 POINTS = "cpsched_points"
-"""Custom resource with a job's boost; only managers write it."""
+"""Custom resource that contains a job's boost; only managers write it."""
 KIB_IN_MIB = 1024
 SCHEDULERS_OWN = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
 """Terms that PBS does not print."""
 MOST_SIGNS = 1024
-"""Maximum length of a formula; PBS's own limit for one line of qmgr."""
+"""Maximum length of a formula, which is PBS's own limit for one line of qmgr."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -58,21 +58,21 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class FormulaNotComputable(Exception):
-    """Signal a formula that only PBS's scheduler can compute; holds the reason."""
+    """A formula that only PBS's scheduler can evaluate; the error contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSortFormula:
-    """Hold a parsed formula; `parse` parses one."""
+    """A parsed formula; `parse` creates one."""
 
     text: str
     body: ast.expr
     names: frozenset[str]
-    """Terms that the formula uses."""
+    """Terms used in the formula."""
 
     @classmethod
     def parse(cls, text: str) -> JobSortFormula:
-        """Parse a formula; raise `FormulaNotComputable` if PBS does not print its terms."""
+        """Return a parsed formula; raise `FormulaNotComputable` if PBS does not print its terms."""
         if len(text) > MOST_SIGNS:
             raise FormulaNotComputable(f"is longer than {MOST_SIGNS} signs")
         try:
@@ -87,12 +87,12 @@ class JobSortFormula:
 
     @property
     def has_unit_boost_weight(self) -> bool:
-        """Whether one more point raises the value of every job by one."""
+        """Return whether one additional point raises the value of every job by one."""
         everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == POINTS]
         return len(everywhere) == 1 and any(term is everywhere[0] for term in _added(self.body))
 
     def evaluate(self, terms: Mapping[str, float]) -> float:
-        """Return a job's value, 0 if it cannot be computed; missing terms are 0."""
+        """Return a job's value, or 0 if it cannot be computed; missing terms are 0."""
         try:
             found = float(_value(self.body, terms))
         except (ArithmeticError, ValueError, TypeError, RecursionError):
@@ -101,7 +101,7 @@ class JobSortFormula:
 
 
 def compute_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
-    """Return the values of a formula's terms for a job; omit unreadable ones."""
+    """Return the values of a formula's terms for a job, omitting unreadable terms."""
     wishes = get_part_texts(job, "Resource_List")
     found = {}
     for name in formula.names:
@@ -158,7 +158,7 @@ def _names(body: ast.expr) -> set[str]:
 
 
 def _added(body: ast.expr) -> list[ast.expr]:
-    """Return the summands with a plus sign: a and b of `a + b - c`."""
+    """Return the summands with a plus sign, for example a and b in `a + b - c`."""
     match body:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return [*_added(left), *_added(right)]

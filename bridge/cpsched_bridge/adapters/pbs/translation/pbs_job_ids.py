@@ -1,6 +1,6 @@
 """Convert PBS job names to unique numbers.
 
-PBS names a job `7.server`, an array `7[].server` and one of its subjobs `7[2].server`.
+PBS names a job `7.server`, an array `7[].server`, and a subjob of that array `7[2].server`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import zlib
 from collections.abc import Iterable
 
 SEQUENCE_BITS = 41
-"""Bits of a sequence number; PBS's have at most 12 digits."""
+"""Number of bits for a sequence number, which in PBS has at most 12 digits."""
 MOST_INDEX = (1 << 20) - 1
 STRANGE = 1 << 62
-"""Lower bound of numbers for ambiguous names (same sequence, another server)."""
+"""Lower bound of the numbers for ambiguous names (same sequence number, different server)."""
 
 NAME = re.compile(r"(\d{1,12})(?:\[(\d{0,7})\])?\.([A-Za-z0-9][A-Za-z0-9._-]{0,254})", re.ASCII)
-"""Sequence number, index of a subjob (empty: the array itself), server."""
+"""Pattern of sequence number, index of a subjob (empty for the array itself), and server."""
 
 
 def job_number(name: str) -> int:
-    """Return the number of a job, array or subjob; raise `ValueError` otherwise."""
+    """Return the number of a job, array or subjob; raise `ValueError` if `name` is not a job name."""
     found = NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} is no name of a job")
@@ -31,7 +31,7 @@ def job_number(name: str) -> int:
 
 
 def job_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Return a unique number for each name; at least `STRANGE` if it is no job name."""
+    """Return a unique number for each name, which is at least `STRANGE` for text that is not a job name."""
     found: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(names):
@@ -47,13 +47,13 @@ def job_numbers(names: Iterable[str]) -> dict[str, int]:
 
 
 def parent_array_name(name: str) -> str | None:
-    """Return the name of a subjob's array; None for other jobs."""
+    """Return the name of a subjob's array, or None for other jobs."""
     found = NAME.fullmatch(name)
     return f"{found[1]}[].{found[3]}" if found and found[2] else None
 
 
 def format_job_number(number: int) -> str:
-    """Return the name without the server, from the number."""
+    """Return a job's name without the server, from its number."""
     sequence, index = number & ((1 << SEQUENCE_BITS) - 1), number >> SEQUENCE_BITS
     if number >= STRANGE or not index:
         return str(sequence)
@@ -61,7 +61,7 @@ def format_job_number(number: int) -> str:
 
 
 def is_array(name: str) -> bool:
-    """Return whether a name is that of a whole array."""
+    """Return whether a name refers to a whole array."""
     return "[]" in name
 
 

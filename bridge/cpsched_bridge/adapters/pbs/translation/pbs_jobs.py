@@ -26,40 +26,40 @@ MINUTE_S = 60
 BEGINS = "41"
 """Substate of a running job that its vnodes have not accepted yet."""
 REFUSED = ("-3", "-16", "-22")
-"""Exit statuses of a job that its host refused and PBS requeues (see `job.h`)."""
+"""Exit statuses of a job that its host rejected and that PBS requeues (see `job.h`)."""
 BEGUN = "B"
-"""State of an array with a started subjob: PBS does not move it to another queue."""
+"""State of an array with a started subjob, which PBS does not move to another queue."""
 BY_HAND = PendingReason(PendingCode.QUEUE_OPENED)
 FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("subjobs",))
 LEAST, MOST = "min_walltime", "max_walltime"
-"""Bounds of the walltime of a shrink-to-fit job, which is chosen at its start."""
+"""Bounds on the walltime of a shrink-to-fit job, whose walltime is chosen at its start."""
 MOST_WALLTIMES = 6
-"""Maximum number of walltimes tried for a shrink-to-fit job."""
+"""Maximum number of walltimes that are tried for a shrink-to-fit job."""
 CLOCKS_S = 2
-"""Tolerance between two readings of one eligible time: clock skew and rounding."""
+"""Tolerance in seconds between two readings of the same eligible time, for clock skew and rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class PbsPendingContext:
-    """Hold the facts that the translation of waiting jobs needs."""
+    """The facts needed for the translation of waiting jobs."""
 
     now_s: int
     machine: VnodeTable
     free: IntArray
     queues: Mapping[str, PbsExecutionQueue]
-    """Managed queues."""
+    """The managed queues by name."""
     by_hand: Collection[str]
-    """Managed queues that another actor opened."""
+    """The managed queues that another actor opened."""
     reservations: tuple[PbsReservation, ...]
     counts_eligible: bool = False
     """Whether the server accrues eligible time."""
     known: Mapping[int, Job] = field(default_factory=dict)
-    """Jobs of earlier readings."""
+    """Jobs from earlier readings, by number."""
 
 
 @dataclass(slots=True)
 class PbsPendingJobs:
-    """Hold the waiting jobs of one reading."""
+    """The waiting jobs of one reading."""
 
     pending: list[PendingJob] = field(default_factory=list)
     left: list[UnmanagedJob] = field(default_factory=list)
@@ -68,9 +68,9 @@ class PbsPendingJobs:
     records: dict[int, Record] = field(default_factory=dict)
     """Records of the jobs in `pending`, by number."""
     fitted: dict[int, int] = field(default_factory=dict)
-    """Walltimes (s) to set before shrink-to-fit jobs start, by number: see `LEAST`."""
+    """Walltimes in seconds to set before shrink-to-fit jobs start, by job number; see `LEAST`."""
     begins: set[int] = field(default_factory=set)
-    """Jobs of `pending` that their vnodes have not accepted yet, or refused."""
+    """Jobs in `pending` that their vnodes have not accepted yet, or have rejected."""
 
 
 def translate_pending_jobs(
@@ -114,7 +114,7 @@ def translate_pending_jobs(
 
 
 def build_job(record: Record, number: int, asks: ChunkedRequest, walltime_s: int, since_s: int | None = None) -> Job:
-    """Return a record as a job; `since_s` defaults to its arrival."""
+    """Return the job for a record; `since_s` defaults to its arrival."""
     return Job(
         id=number,
         submit_s=_arrival(record) if since_s is None else since_s,
@@ -134,11 +134,11 @@ def get_walltime_s(record: Record) -> int:
 
 
 def list_walltimes_s(record: Record, scene: PbsPendingContext) -> tuple[int, ...]:
-    """Return the walltimes (s) that a waiting job may start with, longest first.
+    """Return the walltimes in seconds that a waiting job may start with, longest first.
 
-    A job without a `min_walltime` has one. Otherwise: its longest walltime, and shorter ones that end before a
-    reservation, in whole minutes. Without a `max_walltime`, the longest is `walltime`, which the user or PBS's last
-    start wrote.
+    A job without a `min_walltime` has exactly one. Other jobs have their longest walltime, and shorter ones that end
+    before a reservation, in whole minutes. Without a `max_walltime`, the longest is `walltime`, which was written by
+    the user or by PBS's last start.
     """
     wishes = get_part_texts(record, "Resource_List")
     if LEAST not in wishes:
@@ -192,7 +192,7 @@ def _hold(
 ) -> tuple[Hold, Holder, PendingReason | None]:
     """Return a job's hold, its holder, and the reason why it may not start yet.
 
-    PBS has four holds: user (`u`), operator (`o`), manager or dependency (`s`), and expired password (`p`).
+    PBS has four kinds of holds: user (`u`), operator (`o`), manager or dependency (`s`), and expired password (`p`).
     """
     state = get_text(record, "job_state")
     if state in ("R", "E"):
@@ -214,7 +214,7 @@ def _hold(
 def _left(
     name: str, number: int, record: Record, parent: Record | None, reason: PendingReason, scene: PbsPendingContext
 ) -> UnmanagedJob:
-    """Return an unmanaged job; the bridge releases it if its queue is closed."""
+    """Return an unmanaged job, which the bridge releases if its queue is closed."""
     queue = scene.queues.get(str(record.get("queue", "")))
     held = False
     if queue is not None and not queue.started:
@@ -228,7 +228,7 @@ def _left(
 
 
 def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
-    """Return how many more subjobs may run, by array with `max_run_subjobs`."""
+    """Return how many more subjobs may run, by name of each array with `max_run_subjobs`."""
     most: dict[str, int] = {}
     for name, record in jobs.items():
         bound = str(record.get("max_run_subjobs", "")) if pbs_job_ids.is_array(name) else ""
@@ -242,7 +242,7 @@ def _room_in_arrays(jobs: Mapping[str, Record]) -> dict[str, int]:
 
 
 def _arrival(record: Mapping[str, Value]) -> int:
-    """Return when a job was submitted to this server; 0 if unreadable."""
+    """Return when a job was submitted to this server, in Unix seconds; 0 if unreadable."""
     for name in ("ctime", "qtime"):
         said = record.get(name)
         if isinstance(said, str) and said:
@@ -254,7 +254,7 @@ def _arrival(record: Mapping[str, Value]) -> int:
 
 
 def _waits_since(record: Record, parent: Record | None, number: int, scene: PbsPendingContext) -> int:
-    """Return when a job's wait began, by its eligible time or its submission."""
+    """Return when a job began to wait, according to its eligible time or its submission."""
     said = record.get("eligible_time", (parent or {}).get("eligible_time"))
     if not (scene.counts_eligible and isinstance(said, str)):
         return _arrival(record)
@@ -267,9 +267,9 @@ def _waits_since(record: Record, parent: Record | None, number: int, scene: PbsP
 
 
 def _begins(record: Record) -> bool:
-    """Return whether a job's host has not accepted it yet, or refused it (state E).
+    """Return whether a job's host has not accepted it yet, or rejected it (state E).
 
-    This job counts as released, not as running: PBS may requeue it before it runs.
+    Such a job counts as released rather than running, because PBS may requeue it before it runs.
     """
     if record.get("job_state") == "E":
         return record.get("Exit_status") in REFUSED

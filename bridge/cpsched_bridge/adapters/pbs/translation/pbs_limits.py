@@ -1,9 +1,10 @@
-"""Translate the run limits of PBS's server and queues; `qrun` ignores them.
+"""Translate the run limits of PBS's server and queues, which `qrun` ignores.
 
-- `max_run` limits jobs, `max_run_res.R` an amount of R. Entries are `[o:PBS_ALL=N]` (all jobs together), `[u:NAME=N]`
-  (a user), `[g:NAME=N]` (a group), `[p:NAME=N]` (a project). The NAME `PBS_GENERIC` means each one without an entry.
+- `max_run` limits the number of jobs, and `max_run_res.R` an amount of R. Entries are `[o:PBS_ALL=N]` (all jobs
+  together), `[u:NAME=N]` (a user), `[g:NAME=N]` (a group), and `[p:NAME=N]` (a project). The NAME `PBS_GENERIC` applies
+  to each user, group or project without its own entry.
 - `max_running`, `max_user_run`, `max_group_run` are older forms of `max_run`.
-- `resources_available.R` of the server or a queue limits the sum over its jobs.
+- `resources_available.R` of the server or of a queue limits the sum over its jobs.
 
 Limits on waiting jobs and soft limits do not prevent a start, so this module ignores them. Source: OpenPBS's manual
 pages `pbs_server_attributes(7B)` and `pbs_queue_attributes(7B)`.
@@ -28,13 +29,13 @@ _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([
 ALL, GENERIC = "PBS_ALL", "PBS_GENERIC"
 _OLD = {"max_running": ("o", ALL), "max_user_run": ("u", GENERIC), "max_group_run": ("g", GENERIC)}
 JOBS = ""
-"""Resource name of a limit that counts jobs."""
+"""Resource name used for limits on the number of jobs."""
 _WHOSE = {"u": "user", "g": "group", "p": "project"}
 
 
 @dataclass(frozen=True, slots=True)
 class PbsRunLimit:
-    """Allow at most `most` of `resource` to `who`; `GENERIC` is a limit for each one."""
+    """A limit of `most` units of `resource` for `who`; `GENERIC` stands for each name without its own limit."""
 
     scope: str
     """Name of the queue; empty for the server."""
@@ -46,7 +47,7 @@ class PbsRunLimit:
 
 @dataclass(slots=True)
 class PbsRunLimitTable:
-    """Hold the limits of one reading."""
+    """The run limits of one reading."""
 
     limits: tuple[PbsRunLimit, ...] = ()
     notes: list[str] = field(default_factory=list)
@@ -54,7 +55,7 @@ class PbsRunLimitTable:
 
     @classmethod
     def from_records(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
-        """Return the limits of server and queues; `notes` lists unreadable entries."""
+        """Return the limits of the server and the queues; `notes` lists unreadable entries."""
         found = cls()
         kept: list[PbsRunLimit] = []
         for scope, record in (("", server), *queues.items()):
@@ -68,7 +69,7 @@ class PbsRunLimitTable:
         return found
 
     def compute_queue_limits(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimitStatus | None:
-        """Return limits and usage for the waiting jobs, by number; None without limits."""
+        """Return the limits and usage that apply to waiting jobs, by job number; None if there are no limits."""
         if not self.limits:
             return None
         counters: dict[tuple[str, str, str, str], int] = {}
@@ -96,10 +97,10 @@ class PbsRunLimitTable:
         return QueueLimitStatus(standings, used)
 
     def _about(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
-        """Return the limits that apply to a job, each with the name that it counts."""
+        """Return the limits that apply to a job, each with the name under which usage is counted."""
         try:
             names = limit_entities(record)
-        except UNREADABLE:  # a running job: a waiting one would be unmanaged
+        except UNREADABLE:  # the job is running, because an unreadable waiting job would be unmanaged
             names = {"o": ALL, "u": "", "g": "", "p": ""}
         queue = str(record.get("queue", ""))
         for limit in self.limits:
@@ -110,17 +111,17 @@ class PbsRunLimitTable:
 
 
 def limit_entities(record: Record) -> dict[str, str]:
-    """Return the names that a job counts for, by limit letter; raise `ValueError`."""
+    """Return the names under which a job is counted, by limit letter; raise `ValueError` if unreadable."""
     return {"o": ALL, "u": get_owner(record), "g": get_text(record, "egroup"), "p": get_text(record, "project")}
 
 
 def get_owner(record: Record) -> str:
-    """Return a job's user without the host."""
+    """Return a job's user, without the host."""
     return get_text(record, "euser") or get_text(record, "Job_Owner").partition("@")[0]
 
 
 def _said(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """Return (attribute, resource, values) of the limits in a record."""
+    """Yield (attribute, resource, values) for each limit in a record."""
     for name in ("max_run", *_OLD):
         if name in record:
             yield name, JOBS, to_texts(record[name])
@@ -167,7 +168,7 @@ def _exactly(text: str) -> Fraction:
 
 
 def _takes(record: Record, resource: str) -> int:
-    """Return what a job adds to a limit's usage: 1 for `JOBS`, else its request."""
+    """Return how much a job adds to a limit's usage: 1 for `JOBS`, otherwise its request."""
     if resource == JOBS:
         return 1
     try:

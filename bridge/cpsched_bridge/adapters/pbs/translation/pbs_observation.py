@@ -1,4 +1,4 @@
-"""Translate readings of PBS to observations, and keep state between readings."""
+"""Translate readings of PBS to observations, and keep the state needed between readings."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
 CLAIM = "cpsched_claim"
-"""Custom resource of the server that holds the claim of the bridge in control."""
+"""Custom resource of the server that contains the claim of the controlling bridge."""
 OVER = frozenset("XF")
 """States of ended subjobs and jobs that PBS still shows."""
 KINDS: Mapping[str, ObjectKind] = {
     "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
 }  # fmt: skip
-"""The ports' names of PBS's kinds of objects."""
+"""The names that the ports use for PBS's kinds of objects."""
 SPARE_SETS = 100
 """Number of unused node sets to keep."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TranslatedPbsReading:
-    """Hold the translation of one reading, independent of earlier readings."""
+    """The translation of one reading, independent of earlier readings."""
 
     machine: VnodeTable
     numbers: Mapping[str, int]
@@ -57,7 +57,7 @@ class TranslatedPbsReading:
     waiting: PbsPendingJobs
     free: IntArray
     vnodes: Mapping[str, Record]
-    """Readable vnodes."""
+    """Records of the readable vnodes."""
     reservations: tuple[pbs_reservations.PbsReservation, ...]
     unusable: tuple[UnusableObject, ...]
     now_s: int
@@ -67,22 +67,22 @@ class TranslatedPbsReading:
 
 @dataclass(slots=True)
 class PbsTranslator:
-    """Translate readings to observations for the queues `pbs_queues`."""
+    """A translator of readings to observations for the queues `pbs_queues`."""
 
     queues: tuple[str, ...]
     _machine: VnodeTable | None = None
     _known: dict[int, Job] = field(default_factory=dict)
-    """Jobs of earlier readings, by number."""
+    """Jobs from earlier readings, by number."""
     _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
-    """Jobs running at the last reading or started since, with their starts."""
+    """Jobs that were running at the last reading or have started since, with their start times."""
     _otherwise: dict[int, str] = field(default_factory=dict)
     _sets: int = 0
-    """Number of node sets that the jobs of the last reading need."""
+    """Number of node sets needed by the jobs of the last reading."""
 
     def interpret_reading(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
-        """Return a reading's view; raise `ValueError` without vnodes.
+        """Return the translation of a reading; raise `ValueError` if it has no vnodes.
 
-        The translator keeps only the machine of it.
+        The translator keeps only the machine of the result.
         """
         vnodes, odd = machine.split_readable(seen.vnodes)
         found = VnodeTable.from_records(vnodes, seen.resources, self._machine)
@@ -121,11 +121,11 @@ class PbsTranslator:
         )
 
     def record_start(self, job: Job, start_s: int) -> None:
-        """Record a start that PBS accepted: the job may end before the next reading."""
+        """Record a start that PBS accepted, because the job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
     def observe(self, seen: PbsRecords, look: TranslatedPbsReading) -> Observation:
-        """Return the observation of a reading and its view."""
+        """Return the observation for a reading and its translation."""
         usable = machine.mask_usable_vnodes(look.vnodes, look.machine)
         self._known.update({each.job.id: each.job for each in look.waiting.pending})
         runs, otherwise = translate_running_jobs(
@@ -167,7 +167,7 @@ class PbsTranslator:
         )
 
     def _ended(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
-        """Return jobs that ended since the last reading; their end is this reading."""
+        """Return the jobs that ended since the last reading; the time of this reading counts as their end."""
         gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
@@ -188,22 +188,22 @@ def _counts(record: Record) -> bool:
 
 
 def find_lease(server: Record) -> Lease | None:
-    """Return the claim on the server."""
+    """Return the claim on the server, or None if there is none."""
     words = get_part_texts(server, "resources_available").get(CLAIM, "")
     if not words:
         return None
-    with contextlib.suppress(ValueError):  # else another program wrote the text
+    with contextlib.suppress(ValueError):  # if decoding fails, another program wrote the text
         words = bytes.fromhex(words).decode()
     return parse_lease(words, f"whoever set {CLAIM}")
 
 
 def encode_lease(claim: Lease) -> str:
-    """Return the claim in hex digits, which are safe in a value of `qmgr`."""
+    """Return the claim as hexadecimal digits, which are safe in a value for `qmgr`."""
     return format_lease(claim).encode().hex()
 
 
 def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
-    """Return the ended jobs of PBS's history by end; omit unreadable ones."""
+    """Return the ended jobs in PBS's history by end time, omitting unreadable ones."""
     found = []
     for name, record in jobs.items():
         try:

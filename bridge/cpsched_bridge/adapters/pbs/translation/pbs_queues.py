@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 
 @dataclass(frozen=True, slots=True)
 class PbsExecutionQueue:
-    """Describe an execution queue; if `started`, PBS's scheduler starts its jobs."""
+    """An execution queue; if `started` is true, PBS's scheduler starts its jobs."""
 
     name: str
     started: bool
@@ -33,7 +33,7 @@ def _executes(record: Record) -> bool:
 
 
 def why_unreadable(record: Record) -> str:
-    """Return why a queue is unreadable; empty if it is readable."""
+    """Return why a queue is unreadable, or "" if it is readable."""
     try:
         for name in ("queue_type", "started", "enabled", "partition"):
             get_text(record, name)

@@ -1,7 +1,7 @@
 """Compute how PBS's scheduler ranks waiting jobs, and read their points.
 
-PBS sorts by the queue's priority, then by `job_sort_formula`, largest first, then by age. All waiting subjobs of an
-array share the array's points.
+PBS sorts by the priority of the queue, then by `job_sort_formula`, largest first, then by age. All waiting subjobs of
+an array share the array's points.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ BEGUN = "B"
 
 
 def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
-    """Return the formula of the server or its schedulers; empty if there is none.
+    """Return the formula of the server or its schedulers, or "" if there is none.
 
-    Raise `FormulaNotComputable` if they differ.
+    Raise `FormulaNotComputable` if the formulas differ.
     """
     found = {get_text(server, FORMULA).strip()} | {get_text(each, FORMULA).strip() for each in schedulers.values()}
     found -= {""}
@@ -40,7 +40,7 @@ def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
 
 
 def get_boost(record: Record) -> int:
-    """Return a job's points, 0 if it has none; raise `ValueError` if not a number."""
+    """Return a job's points, or 0 if it has none; raise `ValueError` if the value is not a number."""
     return int(get_part_texts(record, "Resource_List").get(POINTS, "0"))
 
 
@@ -52,9 +52,9 @@ def may_have_points(record: Record) -> bool:
 def rank_jobs(
     jobs: Mapping[str, Record], queues: Mapping[str, Record], managed: Collection[str], formula: JobSortFormula
 ) -> list[QueueRank]:
-    """Return the ranks of waiting jobs in managed queues, and of others with points.
+    """Return the ranks of waiting jobs in managed queues, and of other waiting jobs with points.
 
-    PBS's values are rounded down and shifted by one amount, so that all are at least 1.
+    PBS's values are rounded down and shifted by a common amount, so that all are at least 1.
     """
     numbers = pbs_job_ids.job_numbers(jobs)
     subjobs = _waiting_subjobs(jobs, numbers)

@@ -1,7 +1,7 @@
-"""Translate PBS's reservations; a partly reserved vnode is reserved whole.
+"""Translate PBS's reservations; a partly reserved vnode counts as reserved as a whole.
 
-If the times of a reservation are unreadable, its vnodes are always reserved. If its vnodes are unreadable, the vnodes
-on which PBS shows it are reserved.
+If the times of a reservation are unreadable, its vnodes are always reserved. If its list of vnodes is unreadable, the
+vnodes on which PBS shows the reservation are reserved.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
 _WITHOUT_VNODES = frozenset({
     "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
 })  # fmt: skip
-"""States of reservations without vnodes; in other states they have vnodes."""
+"""States of reservations without vnodes; reservations in all other states have vnodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PbsReservation:
-    """Reserve vnodes for the reservation's own jobs from `from_s` until `to_s`."""
+    """A reservation of vnodes for its own jobs from `from_s` until `to_s`."""
 
     name: str
     members: BoolArray
@@ -36,7 +36,7 @@ class PbsReservation:
 
 
 def parse_vnode_names(words: str) -> list[str]:
-    """Return the vnodes of an `exec_vnode` or `resv_nodes`, in order, with repeats."""
+    """Return the vnode names in an `exec_vnode` or `resv_nodes` text, in order and with repetitions."""
     return _VNODE.findall(words)
 
 

@@ -21,9 +21,9 @@ from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocati
 from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
 
 RUNNING = frozenset("REU")
-"""States of jobs with vnodes: running, exiting, suspended by keyboard activity.
+"""States of jobs that occupy vnodes: running, exiting, or suspended by keyboard activity.
 
-A job suspended otherwise has released its vnodes.
+A job that is suspended for another reason has released its vnodes.
 """
 _PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=\s]*)+)")
 
@@ -37,10 +37,10 @@ def translate_running_jobs(
     now_s: int,
     begins: Collection[int] = (),
 ) -> tuple[list[RunningJob], dict[int, str]]:
-    """Return the running jobs, and by number the allocations unlike the request.
+    """Return the running jobs, and by number the allocations that differ from the request.
 
-    Jobs of `begins` count as waiting. `known` holds jobs of earlier readings: a job whose allocation equals its request
-    stays the same object, and any other is added.
+    Jobs in `begins` count as waiting. `known` contains jobs from earlier readings: a job whose allocation equals its
+    request stays the same object, and any other job is added.
     """
     found, otherwise = [], {}
     for name, record in jobs.items():
@@ -103,10 +103,10 @@ def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
 
 
 def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
-    """Return the placement of a job whose amounts equal its request, else None.
+    """Return the placement of a job whose amounts equal its request, otherwise None.
 
-    A resource that PBS does not print, such as memory, counts as requested. A job with whole vnodes has at least its
-    units.
+    A resource that PBS does not print, such as memory, counts as allocated as requested. A job with whole vnodes must
+    have at least its units.
     """
     column = next(at for at, amount in enumerate(request.per_unit) if amount)
     placement = tuple((node, there[column] // request.per_unit[column]) for node, there in sorted(amounts.items()))

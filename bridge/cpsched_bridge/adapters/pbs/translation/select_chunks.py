@@ -2,13 +2,14 @@
 
 A PBS job requests chunks: `2:ncpus=4:mem=8gb` requests two. PBS places a chunk on one host, possibly on several of its
 vnodes. The bridge places a unit on one vnode, which PBS also allows. Chunks of several kinds become one unit if they
-may share a vnode and fit there together. Values of `place`:
+may share a vnode and fit on it together. Values of `place`:
 
 - `free`: chunks may share a vnode. `pack`: all chunks are on one host. `scatter`: each chunk has its own host.
   `vscatter`: each chunk has its own vnode.
-- `excl`, `exclhost`: the job has its vnodes, or its hosts, alone. `shared`: it shares them.
-- `group=R`: all vnodes have the same value of the resource R. A request has one set of vnodes, so each reading chooses
-  the smallest group with enough free amounts, as PBS does. If no group has enough, it chooses the largest.
+- `excl`, `exclhost`: the job has exclusive use of its vnodes or its hosts. `shared`: the job shares them.
+- `group=R`: all vnodes have the same value of the resource R. A request has a single set of vnodes, so in each reading
+  the bridge chooses the smallest group with sufficient free amounts, as PBS does. If no group has sufficient free
+  amounts, it chooses the largest group.
 
 Sources: OpenPBS's manual pages `pbs_resources(7B)` and `qrun(8B)`.
 """
@@ -29,14 +30,14 @@ from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTab
 from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
 
 SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
-"""Resources of a chunk that no vnode has."""
+"""Resources of a chunk that no vnode provides."""
 MOST_CHUNKS = 1 << 20
 _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedChunks:
-    """Describe `count` equal chunks: the amounts they consume, and vnode properties."""
+    """A number `count` of equal chunks, with the amounts they consume and the vnode properties they require."""
 
     count: int
     amounts: tuple[tuple[str, str], ...]
@@ -44,42 +45,42 @@ class RequestedChunks:
 
     @property
     def select_text(self) -> str:
-        """The chunk's amounts in PBS's syntax."""
+        """Return the chunk's amounts in PBS's syntax."""
         return ":".join(f"{name}={value}" for name, value in self.amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeGroupChoice:
-    """Hold the groups of vnodes, of which a job may use any one."""
+    """The groups of vnodes among which a job may use any single one."""
 
     groups: VnodeGroups
     holds: BoolArray
-    """Whether the job fits into each group when the group is idle."""
+    """Whether the job fits into each group if the group is idle."""
     allowed: BoolArray
-    """Vnodes that the job may use."""
+    """Mask of the vnodes that the job may use."""
 
     def vnode_mask(self, group: int) -> BoolArray:
-        """Return the vnodes of one group that the job may use."""
+        """Return a mask of the vnodes in a group that the job may use."""
         return self.groups.member_mask(group, len(self.allowed)) & self.allowed
 
     def is_whole_group(self, vnodes: BoolArray) -> bool:
-        """Return whether these are all usable vnodes of a group that holds the job."""
+        """Return whether these are all usable vnodes of a group that can hold the job."""
         around = self.groups.groups_of_vnode(int(vnodes.argmax()))
         return any(self.holds[each] and (self.vnode_mask(each) == vnodes).all() for each in around.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedRequest:
-    """Hold a request and the chunks of one unit."""
+    """A request, with the chunks of one unit."""
 
     request: Request
     chunks: tuple[str, ...]
-    """Amounts of each chunk of one unit, in PBS's syntax."""
+    """Amounts of each chunk in one unit, in PBS's syntax."""
     choice: VnodeGroupChoice | None = None
-    """Groups of a job with `group=`."""
+    """Groups for a job with `group=`; None for other jobs."""
 
     def matches(self, request: Request, machine: VnodeTable) -> bool:
-        """Return whether a request is this one, or this one in another of its groups."""
+        """Return whether `request` equals this request, or this request in another of its groups."""
         if request == self.request or self.choice is None:
             return request == self.request
         there = machine.rows[request.node_set]
@@ -92,7 +93,7 @@ class ChunkedRequest:
 
 
 def parse_place_text(text: str) -> PbsPlaceDirective:
-    """Parse `place`; raise `JobNotModelled` for values outside of PBS's manual."""
+    """Return a parsed `place`; raise `JobNotModelled` for values that PBS's manual does not list."""
     found = parse_place(text)
     if found.unknown:
         raise JobNotModelled(f"place={text[:60]}")
@@ -100,7 +101,7 @@ def parse_place_text(text: str) -> PbsPlaceDirective:
 
 
 def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
-    """Return the chunks of a `select`; merge equal neighbours.
+    """Return the chunks in a `select`, with equal neighbours merged.
 
     Raise `JobNotModelled` or `ValueError`.
     """
@@ -137,8 +138,7 @@ def build_chunk_request(
     """Return a job's request on the `allowed` vnodes.
 
     `free`, int64[N, R], determines the group of a job with `group=`. Raise `JobNotModelled`, or `ValueError` for
-    malformed
-    text.
+    malformed text.
     """
     chunks, how = parse_chunks(select, machine), parse_place_text(place)
     mask = allowed.copy()
@@ -178,7 +178,7 @@ def build_chunk_request(
 def _in_one_group(
     found: ChunkedRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
 ) -> ChunkedRequest:
-    """Restrict a request to the vnodes of one group that can hold the job."""
+    """Return the request restricted to the vnodes of one group that can hold the job."""
     request, groups = found.request, machine.group_by_resource(resource)
     choice = VnodeGroupChoice(
         groups, groups.sum_by_group(_room(request, machine.capacity, machine, mask)) >= request.units, mask
@@ -200,7 +200,7 @@ def chunks_fit(request: Request, free: IntArray, machine: VnodeTable) -> bool:
 
 
 def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
-    """Return the units that fit on each vnode, int64[N]; 0 outside the mask."""
+    """Return how many units fit on each vnode, int64[N]; 0 outside the mask."""
     units = units_by_node(request, free)
     units[~mask] = 0
     if request.exclusive:
@@ -214,7 +214,7 @@ def _vector(chunk: RequestedChunks, machine: VnodeTable) -> tuple[int, ...]:
 
 
 def _exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> bool:
-    """Return whether the job has its vnodes alone, by `place` or their `sharing`."""
+    """Return whether the job has exclusive use of its vnodes, according to `place` or to their `sharing`."""
     found = {_alone(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:
         raise JobNotModelled("vnodes that differ in whether they are shared")
@@ -225,7 +225,7 @@ def _exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> 
 
 
 def _alone(wish: str, sharing: str) -> str:
-    """Return what the job has alone: "vnode", "host", or "" if it shares."""
+    """Return what the job uses exclusively: "vnode", "host", or "" if it shares both."""
     if sharing == "ignore_excl":
         return ""
     if sharing.startswith("force_") or not wish:

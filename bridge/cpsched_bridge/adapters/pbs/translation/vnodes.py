@@ -26,25 +26,25 @@ from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModell
 from cpsched_bridge.ports import Outage
 
 BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
-"""Built-in consumable resources besides processors and memory."""
+"""Built-in consumable resources other than processors and memory."""
 TAKES_JOBS = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
-"""States of a usable vnode; in other states, such as `offline`, it gets no job."""
+"""States of a usable vnode; in any other state, such as `offline`, it receives no jobs."""
 FULL = frozenset({"job-exclusive", "resv-exclusive"})
-"""States of a usable vnode without free amounts, whatever PBS prints as assigned."""
+"""States of a usable vnode without free amounts, regardless of the amounts that PBS shows as assigned."""
 
 OWN = ("host", "vnode")
-"""Resources that identify a vnode: it has one value of each."""
+"""Resources that identify a vnode, which has exactly one value of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeGroups:
-    """Hold groups of vnodes as P pairs of vnode and group."""
+    """Groups of vnodes, stored as P pairs of vnode and group."""
 
     names: tuple[str, ...]
     rows: IntArray
-    """int64[P]: the vnode of each pair."""
+    """Row of the vnode in each pair, int64[P]."""
     groups: IntArray
-    """int64[P]: the group of each pair, ascending."""
+    """Group in each pair, int64[P], ascending."""
 
     def sum_by_group(self, by_row: IntArray) -> IntArray:
         """Return the sum of `by_row` (int64[N]) over each group, int64[G]."""
@@ -53,7 +53,7 @@ class VnodeGroups:
         return found
 
     def member_mask(self, group: int, count: int) -> BoolArray:
-        """Return which of the `count` vnodes are in the group."""
+        """Return a mask of the vnodes in the group; `count` is the number of all vnodes."""
         mask = np.zeros(count, np.bool_)
         mask[self.rows[self.groups == group]] = True
         return mask
@@ -66,16 +66,16 @@ class VnodeGroups:
 
 @dataclass(slots=True)
 class VnodeTable(NodeTable):
-    """Hold the vnodes as configured; `from_records` builds one."""
+    """A table of the vnodes as configured; `from_records` builds one."""
 
     sizes: frozenset[str]
     """Resources whose amounts are sizes."""
     properties: Mapping[str, Mapping[str, str]]
-    """Non-consumable resources by vnode: text by resource."""
+    """Non-consumable resources by vnode, as text by resource."""
     hosts: tuple[str, ...]
     """Host of each vnode, by row."""
     queues: tuple[str, ...]
-    """Queue that each vnode is dedicated to, by row; empty for none."""
+    """Queue to which each vnode is dedicated, by row; empty if none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
@@ -85,7 +85,7 @@ class VnodeTable(NodeTable):
     def from_records(
         cls, vnodes: Mapping[str, Record], kinds: Mapping[str, PbsCustomResource], previous: VnodeTable | None = None
     ) -> VnodeTable:
-        """Return a table, or `previous` if equal; raise `ValueError` without vnodes."""
+        """Return a table, or `previous` if it is equal; raise `ValueError` if there are no vnodes."""
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
@@ -121,18 +121,18 @@ class VnodeTable(NodeTable):
 
     @property
     def one_vnode_per_host(self) -> bool:
-        """Whether each host has one vnode, not counting vnodes without resources."""
+        """Return whether each host has a single vnode, not counting vnodes without resources."""
         hosts = [host for row, host in enumerate(self.hosts) if self.capacity[row].any()]
         return len(set(hosts)) == len(hosts)
 
     def select_by_value(self, resource: str, value: str) -> BoolArray:
-        """Return the vnodes with this value of a non-consumable resource, or `OWN`."""
+        """Return a mask of the vnodes with this value of a non-consumable resource or of a resource in `OWN`."""
         mask = np.zeros(len(self.names), np.bool_)
         mask[self._by_value(resource).get(value if resource in OWN else _flag(value), [])] = True
         return mask
 
     def _by_value(self, resource: str) -> Mapping[str, list[int]]:
-        """Return the vnodes by value of a non-consumable resource; cache the result."""
+        """Return the rows of vnodes by value of a non-consumable resource; results are cached."""
         found = self._values.get(resource)
         if found is None and self.has_resource(resource):
             found = self._values[resource] = {}
@@ -144,9 +144,9 @@ class VnodeTable(NodeTable):
         return found or {}
 
     def group_by_resource(self, resource: str) -> VnodeGroups:
-        """Return the groups of vnodes by value of a non-consumable resource.
+        """Return the groups of vnodes that share a value of a non-consumable resource.
 
-        The smallest group is first, as in PBS. A vnode with several values is in several groups. A vnode without a
+        The smallest group comes first, as in PBS. A vnode with several values is in several groups. A vnode without a
         value is in no group.
         """
         found = self._groups.get(resource)
@@ -163,13 +163,13 @@ class VnodeTable(NodeTable):
         return found
 
     def has_resource(self, resource: str) -> bool:
-        """Return whether a vnode has this resource, consumable or not."""
+        """Return whether any vnode has this resource, whether consumable or not."""
         if resource in OWN or resource in self.resources:
             return True
         return any(resource in each for each in self.properties.values())
 
     def select_by_queue(self, queue: Record, name: str) -> BoolArray:
-        """Return the vnodes on which jobs of a queue may run."""
+        """Return a mask of the vnodes on which jobs in a queue may run."""
         kept = np.array([each == name for each in self.queues])
         mask = kept if kept.any() else np.array([not each for each in self.queues])
         partition = get_text(queue, "partition")
@@ -196,7 +196,7 @@ def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], lis
 
 
 def _flag(value: str) -> str:
-    """Return a boolean in one spelling; PBS accepts several."""
+    """Return a boolean value in a uniform spelling, because PBS accepts several."""
     word = value.strip()
     if word.lower() in ("true", "t", "yes", "y"):
         return "True"
@@ -208,7 +208,7 @@ def _ways(vnode: Record) -> tuple[str, str, str]:
 
 
 def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
-    """Return amounts in the order of `resources`; all 0 if one is unreadable."""
+    """Return the amounts in the order of `resources`; all are 0 if one is unreadable."""
     try:
         return _all_amounts(found, resources, sizes)
     except UNREADABLE:
@@ -231,7 +231,7 @@ def _amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fract
 
 
 def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: VnodeTable) -> BoolArray:
-    """Return the usable vnodes."""
+    """Return a mask of the usable vnodes, bool[N]."""
     return np.array([parse_states(vnodes[name]) <= TAKES_JOBS for name in machine.names])
 
 
@@ -241,7 +241,7 @@ def parse_states(vnode: Record) -> frozenset[str]:
 
 
 def compute_free_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> IntArray:
-    """Return the free amounts, int64[N, R]; 0 for unusable and full vnodes."""
+    """Return the free amounts, int64[N, R], which are 0 for unusable and full vnodes."""
     free = machine.capacity.copy()
     working = mask_usable_vnodes(vnodes, machine)
     for row, name in enumerate(machine.names):
@@ -264,7 +264,7 @@ def _taken(assigned: Mapping[str, str], machine: VnodeTable) -> IntArray | None:
 
 
 def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[UnreadablePbsObject]:
-    """Return vnodes that get no jobs because an amount is unreadable."""
+    """Yield the vnodes that receive no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
             _all_amounts(get_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes)
@@ -275,7 +275,7 @@ def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterab
 
 
 def list_vnode_outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int) -> Iterable[Outage]:
-    """Return the unusable vnodes as outages to show to users."""
+    """Yield the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
         states = parse_states(vnodes[name])
         if not states <= TAKES_JOBS:

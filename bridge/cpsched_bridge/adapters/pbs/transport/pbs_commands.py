@@ -1,6 +1,6 @@
-"""Send commands to PBS about jobs, queues, the claim and boosts.
+"""Send commands to PBS that affect jobs, queues, the claim and boosts.
 
-Each argument is validated first, so that text chosen by a user stays one argument.
+Each argument is validated first, so that user-supplied text remains a single argument.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ CLAIM = re.compile(r"[0-9a-f]{1,2000}", re.ASCII)
 
 
 class PbsCommands:
-    """Send commands.
+    """Commands that change PBS's state.
 
-    Each raises `CommandRefused` if PBS refused it, `BackendTimeout` if the result is unknown.
+    Each command raises `CommandRefused` if PBS rejected it, and `BackendTimeout` if the result is unknown.
     """
 
     def __init__(self, programs: PbsPrograms) -> None:
         self._programs = programs
 
     def run(self, job: str, placed: str, within_s: float) -> None:
-        """Run a job on these vnodes now; the caller checks that it fits, PBS does not."""
+        """Run a job on these vnodes now; the caller must check that it fits, because PBS does not."""
         self._programs.command(["qrun", "-H", _checked(PLACED, placed), _checked(JOB, job)], within_s)
 
     def set_queue_started(self, queue: str, started: bool) -> None:
@@ -49,17 +49,17 @@ class PbsCommands:
         self._programs.command(["qalter", "-l", wish, *(_checked(JOB, job) for job in jobs)], within_s)
 
     def set_walltime(self, job: str, seconds: int, within_s: float) -> None:
-        """Set a waiting job's walltime, as PBS does before it starts a shrink-to-fit job."""
+        """Set a waiting job's walltime in seconds, as PBS does before it starts a shrink-to-fit job."""
         self._programs.command(["qalter", "-l", f"walltime={int(seconds)}", _checked(JOB, job)], within_s)
 
     def write_lease(self, resource: str, words: str) -> None:
-        """Write the claim on the server."""
+        """Write the claim to the server."""
         self._programs.command(
             ["qmgr", "-c", f'set server resources_available.{resource} = "{_checked(CLAIM, words)}"']
         )
 
     def clear_lease(self, resource: str) -> None:
-        """Remove the claim."""
+        """Remove the claim from the server."""
         self._programs.command(["qmgr", "-c", f"unset server resources_available.{resource}"])
 
 

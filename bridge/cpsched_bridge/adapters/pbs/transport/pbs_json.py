@@ -1,14 +1,15 @@
 """Parse the `-F json` output of PBS's programs into records.
 
-The output contains users' texts: job names, environment variables. Programs before OpenPBS 23 print some of them as
-invalid JSON (a variable `005`, a stray backslash). Brackets may be nested deeper than a JSON parser allows. So:
+The output contains users' text, such as job names and environment variables. Programs before OpenPBS 23 print some of
+it as invalid JSON (a variable `005`, a stray backslash). Brackets may be nested more deeply than a JSON parser allows.
+The parser therefore works as follows:
 
-- The parser reads valid JSON as JSON. It keeps every value of a repeated attribute, because PBS repeats limits.
-- It reads other output object by object and line by line, in the layout of PBS's programs: one attribute per line,
-  parts indented. It skips lines of the environment. An object that is unreadable or repeated is `doubtful`: the reader
+- It reads valid JSON as JSON. It keeps every value of a repeated attribute, because PBS repeats limits.
+- It reads other output object by object and line by line, in the layout of PBS's programs: one attribute per line, with
+  indented parts. It skips lines of the environment. An object that is unreadable or repeated is `doubtful`: the reader
   queries it alone, so that no other object's text enters its record.
 
-A record holds each value as text: `007`, `true` and `1e5` may be job names.
+A record stores each value as text, because `007`, `true` and `1e5` may be job names.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value
 from cpsched_bridge.errors import BackendUnavailable
 
 USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
-"""Skipped job attributes: users' texts, and most of the output."""
+"""Job attributes that are skipped, because they contain users' text and make up most of the output."""
 _OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
 _LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
 _BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
-"""Values without quotes, which C parses as numbers: `07`, `.5`, `0x7`, `nan`."""
+"""Pattern of values without quotes, which C parses as numbers: `07`, `.5`, `0x7`, `nan`."""
 
 
 @dataclass(slots=True)
 class PbsJsonObjects:
-    """Hold records by name, and the names of objects to query alone."""
+    """Records by name, and the names of objects to query alone."""
 
     records: dict[str, Record] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """Hold a JSON object with repeated keys."""
+    """A JSON object with repeated keys, as a list of pairs."""
 
 
 _AS_PRINTED: dict[str, Any] = {
@@ -108,7 +109,7 @@ def _text(value: Any) -> str:
 
 
 def _salvaged(text: str, kind: str) -> PbsJsonObjects:
-    """Return the objects of invalid JSON, each parsed alone."""
+    """Return the objects in invalid JSON, each parsed separately."""
     head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
     if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
         raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
@@ -133,7 +134,7 @@ def _salvaged(text: str, kind: str) -> PbsJsonObjects:
 
 
 def _by_lines(piece: str, indent: int) -> Record | None:
-    """Return the record of lines indented beyond `indent`; None if unreadable."""
+    """Return the record in the lines that are indented beyond `indent`, or None if it is unreadable."""
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
     listed = ""
@@ -189,6 +190,6 @@ def _scalar(said: str) -> str | None:
         try:
             value = json.loads(said, strict=False)
         except ValueError:
-            return said[1:-1]  # a stray backslash or inner quote: keep it
+            return said[1:-1]  # a stray backslash or inner quote is kept
         return value if isinstance(value, str) else None
     return UnquotedValue(said) if _BARE.fullmatch(said) else None

@@ -13,11 +13,11 @@ from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, f
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
 FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
-"""Untranslated messages, and UTC: PBS prints local times without a zone."""
+"""Untranslated messages, and UTC because PBS prints local times without a zone."""
 
 
 def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment, which locates pbs.conf, with `FIXED`."""
+    """Return this process's environment, which locates pbs.conf, combined with `FIXED`."""
     return dict(os.environ if own is None else own) | FIXED
 
 
@@ -31,15 +31,15 @@ _REFUSED = re.compile(r"unauthorized|permission denied|access .*denied|illegal o
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error of an exit status and complaint; None on success."""
+    """Return the error for an exit status and error output, or None on success."""
     error = _told(command, status, complaint)
     return error if error is None or _REFUSED.search(complaint) else BackendUnavailable(str(error))
 
 
 class PbsPrograms:
-    """Run programs of the folder `bin`, or of the path if it is empty.
+    """PBS's programs, run from the folder `bin`, or from the search path if `bin` is empty.
 
-    A query takes at most `within_s`.
+    A query takes at most `within_s` seconds.
     """
 
     def __init__(self, bin: str = "", within_s: float = 10.0) -> None:
@@ -53,7 +53,7 @@ class PbsPrograms:
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
         """Return all answers by name; raise a `BackendError` if one is missing.
 
-        `until_s` is a monotonic time.
+        `until_s` is a deadline on the monotonic clock.
         """
         left_s = self.within_s if until_s is None else until_s - time.monotonic()
         if left_s <= 0:
@@ -64,7 +64,7 @@ class PbsPrograms:
     def command(self, command: Sequence[str], within_s: float | None = None) -> None:
         """Run one command.
 
-        Raise `CommandRefused` if PBS refused it, `BackendTimeout` if the result is unknown.
+        Raise `CommandRefused` if PBS rejected it, and `BackendTimeout` if the result is unknown.
         """
         try:
             deadline_s = self.within_s if within_s is None else within_s
@@ -79,7 +79,7 @@ class PbsPrograms:
 
 
 def _told(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error of a command; a complaint from the server is a refusal."""
+    """Return the error of a command, or None on success; an error message from the server is a refusal."""
     if status == 0:
         return None
     words = f"{command}: {format_complaint(complaint, status)}"

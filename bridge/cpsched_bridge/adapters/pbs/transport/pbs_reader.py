@@ -31,16 +31,16 @@ SCHEDULERS = ("qmgr", "-c", "list sched")
 PAST = ("qstat", "-x", "-f", "-F", "json")
 NO_SENSE = "its record makes no sense"
 RESOURCES_S = 60.0
-"""Lifetime of the cached list of custom resources, in seconds."""
+"""Seconds for which the list of custom resources is cached."""
 ALONE = 20
 """Maximum number of doubtful jobs that one reading queries alone."""
 JOB = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
 class PbsStateReader:
-    """Read PBS through `programs`.
+    """A reader of PBS that uses `programs`.
 
-    Jobs are read before vnodes, so that the free amounts include a start in between.
+    Jobs are read before vnodes, so that the free amounts account for jobs that start in between.
     """
 
     def __init__(self, programs: PbsPrograms, clock: Clock = time.monotonic) -> None:
@@ -72,7 +72,7 @@ class PbsStateReader:
         )
 
     def _vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
-        """Return the vnodes with the exact texts of their resources."""
+        """Return the vnodes, with the exact text of their resources."""
         found = _records(self._programs.query({"vnodes": VNODES}, until_s)["vnodes"], "nodes")
         unsure = {name: _unsure(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
@@ -84,30 +84,30 @@ class PbsStateReader:
         return found
 
     def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
-        """Return jobs and queues."""
+        """Return the jobs and the queues, by name."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.query({"jobs": JOBS, "queues": QUEUES}, until_s)
         return self._jobs(texts["jobs"], until_s)[0], _records(texts["queues"], "Queue")
 
     def read_queues(self) -> dict[str, Record]:
-        """Return queues."""
+        """Return the queues by name."""
         return _records(self._programs.query({"queues": QUEUES})["queues"], "Queue")
 
     def read_server(self) -> Record:
-        """Return the server."""
+        """Return the record of the server."""
         return _server(self._programs.query({"server": SERVER})["server"])
 
     def read_schedulers(self) -> dict[str, Record]:
-        """Return PBS's schedulers."""
+        """Return PBS's schedulers by name."""
         return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS})["schedulers"])
 
     def read_history(self, within_s: float) -> dict[str, Record]:
-        """Return the readable jobs of PBS's history."""
+        """Return the readable jobs in PBS's history, by name."""
         found = parse_objects(self._programs.query({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
         return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}
 
     def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[UnreadablePbsObject, ...]]:
-        """Return the jobs, and the objects whose name is not a job name."""
+        """Return the jobs by name, and the unreadable objects."""
         found = parse_objects(text, "Jobs")
         odd = [name for name in found.records if not JOB.fullmatch(name)]
         for name in odd:
@@ -118,7 +118,7 @@ class PbsStateReader:
         return found.records, tuple(UnreadablePbsObject("job", name, "is no name of a job") for name in odd)
 
     def _alone(self, name: str, until_s: float) -> Record | None:
-        """Return a job queried alone; None if it is still unreadable."""
+        """Return a job queried alone, or None if it is still unreadable."""
         try:
             text = self._programs.query({"alone": ("qstat", "-f", "-F", "json", name)}, until_s)["alone"]
             found = parse_objects(text, "Jobs")
@@ -132,13 +132,13 @@ def _is_sure(name: str, doubtful: set[str]) -> bool:
 
 
 def _records(text: str, kind: str) -> dict[str, Record]:
-    """Return objects that only managers write; doubtful ones are `UNREADABLE_KEY`."""
+    """Return objects that only managers write; doubtful ones are marked with `UNREADABLE_KEY`."""
     found = parse_objects(text, kind)
     return found.records | {name: {UNREADABLE_KEY: NO_SENSE} for name in found.doubtful}
 
 
 def _unsure(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
-    """Return (attribute, part) of a vnode's texts that PBS printed unquoted."""
+    """Return (attribute, part) for each text of a vnode that PBS printed unquoted."""
     attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), UnquotedValue)]
     parts = vnode.get("resources_available")
     named = parts.items() if isinstance(parts, dict) else ()
@@ -151,7 +151,7 @@ def _is_quoted(value: str | tuple[str, ...]) -> bool:
 
 
 def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
-    """Set the text of an attribute or part; if None, mark the record unreadable."""
+    """Set the text of an attribute or part; if it is None, mark the record as unreadable."""
     parts = record.get(attribute)
     if text is None:
         record[UNREADABLE_KEY] = f"{part or attribute} is printed as a number, and not as text"

@@ -1,4 +1,4 @@
-"""Parse PBS output other than JSON: reservations, schedulers, resources, vnodes."""
+"""Parse PBS output other than JSON: reservations, schedulers, resources and vnodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ATTRIBUTE = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*=[ \t]?(.*)", re.ASCII)
 
 
 def parse_reservations(text: str) -> dict[str, Record]:
-    """Return the reservations by name from `pbs_rstat -F`.
+    """Return the reservations in the output of `pbs_rstat -F`, by name.
 
     A tab continues a long line. A repeated reservation is unreadable. Raise `BackendUnavailable` for other text.
     """
@@ -40,7 +40,7 @@ def parse_reservations(text: str) -> dict[str, Record]:
 
 
 def parse_resources(text: str) -> dict[str, PbsCustomResource]:
-    """Return the custom resources by name from `qmgr -c 'list resource'`."""
+    """Return the custom resources in the output of `qmgr -c 'list resource'`, by name."""
     found: dict[str, PbsCustomResource] = {}
     name = ""
     for line in text.splitlines():
@@ -59,7 +59,7 @@ def parse_resources(text: str) -> dict[str, PbsCustomResource]:
 
 
 def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
-    """Return the vnodes' attributes by name from `pbsnodes -av`, as exact texts."""
+    """Return the vnodes' attributes in the output of `pbsnodes -av`, by vnode name, as exact text."""
     found: dict[str, dict[str, str]] = {}
     record: dict[str, str] = {}
     for line in text.splitlines():
@@ -71,7 +71,7 @@ def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_schedulers(text: str) -> dict[str, Record]:
-    """Return the schedulers by name from `qmgr -c 'list sched'`.
+    """Return the schedulers in the output of `qmgr -c 'list sched'`, by name.
 
     A tab continues a long line.
     """
