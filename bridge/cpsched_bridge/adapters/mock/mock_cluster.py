@@ -97,7 +97,7 @@ class MockCluster:
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
-        """Return when the next job arrives, launches or ends, or a maintenance ends; None if there is no such event."""
+        """Return the time of the next arrival, launch, job end or maintenance end; None if there is no event."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]

@@ -56,7 +56,7 @@ class NodeTable:
         return row
 
     def parts_of(self, row: int) -> tuple[NodeSetPart, ...]:
-        """Return the parts whose intersection is a node set."""
+        """Return the parts of which the node set in `row` is the intersection."""
         return self._set_parts[row]
 
     def build_cluster(self) -> Cluster:

@@ -104,7 +104,7 @@ class SlurmBackend(Backend, SupportsBoost):
         self._restores: dict[int, str] = {}
         """The bridge's pins: by job number, the scontrol settings that restore what the pin changed."""
         self._under_way: dict[int, SentJobStart] = {}
-        """Starts sent by the bridge whose jobs have been seen neither running nor held since."""
+        """Starts sent by the bridge, by job number, until the job is observed running or held again."""
 
     @property
     @override

@@ -43,7 +43,7 @@ class SitePolicyOutput:
 
 
 class SitePolicyQuery(Protocol):
-    """A query whose commands run beside the cycle."""
+    """A query that runs its commands alongside the cycle."""
 
     def start(self) -> None:
         """Start the commands unless they are already running."""

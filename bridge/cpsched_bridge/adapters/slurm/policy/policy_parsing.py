@@ -67,9 +67,9 @@ class PartitionPriorityPolicy:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSitePolicy:
-    """The unusable objects of a site's policy; Slurm schedules the jobs concerned.
+    """The unusable objects of a site's policy; Slurm schedules the jobs that depend on them.
 
-    - `associations`: by index; associations below one are unusable, too.
+    - `associations`: by index; the associations below an unusable one are also unusable.
     - `orphans`: by account and user, associations without a known parent account.
     - `qos`, `partitions`: by name.
     """
@@ -87,7 +87,7 @@ class UnreadableSitePolicy:
     def find_for_job(
         self, user: str, account: str, partition: str, qos: str, site: SiteLimitPolicy
     ) -> UnusableObject | None:
-        """Return the unusable object because of which a job is left to Slurm, or None."""
+        """Return the unusable object that causes a job to be left to Slurm, or None."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
         found = found or next((self.qos[name] for name in names if name in self.qos), None)

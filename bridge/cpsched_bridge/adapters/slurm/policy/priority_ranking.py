@@ -218,7 +218,7 @@ class RankedJobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorityRankingInput:
-    """The input of a ranking: the queue, its records by number, machine and time."""
+    """The input of a ranking: the queue, its records by number, the machine and the time."""
 
     pending: Sequence[PendingJob]
     by_number: Mapping[int, Record]

@@ -23,7 +23,7 @@ COMMAND = ("sprio", "-h", "-o", " ".join("%T" if letter == "T" else f"%.30{lette
 
 @dataclass(frozen=True, slots=True)
 class PriorityDifference:
-    """One job whose priority differs from Slurm's, and the factor that differs most."""
+    """A job whose priority differs from Slurm's, and the factor that differs most."""
 
     job_id: int
     here: int
@@ -43,7 +43,7 @@ class PriorityDifference:
 class SprioComparison:
     """The number of compared jobs, and those with a significant difference.
 
-    Rounding and the time between two readings are not significant.
+    Differences due to rounding or to the time between two readings are not significant.
     """
 
     jobs: int

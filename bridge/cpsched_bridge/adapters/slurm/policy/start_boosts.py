@@ -21,10 +21,10 @@ _NO_NODES: frozenset[str] = frozenset()
 def compute_start_boosts(
     starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, picture: SitePolicySnapshot, most: int
 ) -> dict[int, int]:
-    """Return the points of each start, at most `most`; none if that is too few.
+    """Return the boost in points by job number, for starts that need from 1 to `most` points.
 
-    `starts` are records of held jobs, each with its computed priority. Unless the site sets otherwise, a release resets
-    the age of a job. So the points include the whole weight of age.
+    `starts` contains records of held jobs, each with its computed priority. Unless the site configures otherwise, a
+    release resets a job's age, so the points include the full weight of age.
     """
     if most <= 0:
         return {}

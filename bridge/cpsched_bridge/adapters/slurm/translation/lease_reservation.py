@@ -1,8 +1,8 @@
 """Read the lease of the controlling bridge from a reservation.
 
-Operators can create and change reservations, users cannot. The reservation starts in ten years, so that it keeps no job
-from any node. It is identified by its name; its comment is the lease. slurmctld rejects a second reservation of the
-same name, so only one of two bridges can create it.
+Operators can create and change reservations, but users cannot. The reservation starts in ten years, so it does not keep
+jobs from any node. The reservation is identified by its name, and its comment contains the lease. slurmctld rejects a
+second reservation with the same name, so only one of two bridges can create it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class SlurmTranslator:
     ) -> Observation:
         """Return the observation for one reading.
 
-        `pinned` contains the jobs whose node list was set by the bridge. `above` maps each account to its parent, if
+        `pinned` contains the jobs whose node list the bridge set. `above` maps each account to its parent, if
         known.
         """
         machine = self._machine(seen)

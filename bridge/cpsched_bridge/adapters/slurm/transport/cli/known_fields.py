@@ -1,8 +1,8 @@
 """Define how the adapter uses each field that `scontrol show` prints.
 
 The names are those of the printing functions in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
-`src/scontrol/info_job.c`). A field that is in no list, or has a value that its list does not name, excludes its object
-from the plan: its effect in Slurm is unknown.
+`src/scontrol/info_job.c`). A field that is in no list, or whose value is not in its list, excludes its object from the
+plan, because its effect in Slurm is unknown.
 """
 
 from __future__ import annotations

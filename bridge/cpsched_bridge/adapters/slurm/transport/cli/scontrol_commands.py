@@ -1,4 +1,4 @@
-"""Command jobs and the lease reservation with scontrol.
+"""Change jobs and the lease reservation with scontrol.
 
 scontrol cannot pin and release in one change: it does not accept a priority of INFINITE (`parse_uint32` of Slurm's
 src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it

@@ -22,7 +22,7 @@ _REFUSED = re.compile(r"incompatible version|access/permission denied|protocol a
 
 
 class SlurmPrograms(parallel_commands.ParallelCommands):
-    """Commands of Slurm, run in their own environment, whose error output is checked."""
+    """A set of Slurm programs that run in their own environment; their error output is checked."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class SlurmPrograms(parallel_commands.ParallelCommands):
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error that exit status and error output show; None for success.
+    """Return the error indicated by an exit status and error output, or None on success.
 
-    A program that reports that it did not reach the controller has failed, whatever its exit status.
+    A program that reports that it could not reach the controller has failed, regardless of its exit status.
     """
     if status == 0 and not _UNREACHED.search(complaint):
         return None

@@ -114,7 +114,7 @@ def may_be_released(job: Record) -> bool:
 
 
 def is_held_by_administrator(job: Record, guarded: bool) -> bool:
-    """Return whether the hold of an unpinned job was not set by the bridge.
+    """Return whether an unpinned job is held by someone other than the bridge.
 
     A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
     marks every hold by the bridge. Without the plugin, it is unknown who holds the job.

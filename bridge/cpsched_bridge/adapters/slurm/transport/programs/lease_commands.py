@@ -20,7 +20,7 @@ NO_COMMENT = "Unknown parameter Comment"
 
 
 class LeaseRefused(Exception):
-    """An error from scontrol, which rejected a command."""
+    """An error that scontrol printed when it rejected a command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ Characters special to its line editor are not permitted either.
 
 
 class _Lost(Exception):
-    """The program ended, hung, or printed too much."""
+    """An error for a program that ended, hung or printed too much."""
 
 
 class ScontrolSession:

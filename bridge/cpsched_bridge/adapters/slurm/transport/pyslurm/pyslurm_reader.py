@@ -146,7 +146,7 @@ _SINGLE = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
 class SingletonJobLookup:
-    """Finder of waiting jobs that depend on `singleton`, which pyslurm does not report; it uses squeue.
+    """A lookup of waiting jobs that depend on `singleton`, by squeue, because pyslurm does not report it.
 
     pyslurm shows the word only once the dependency is satisfied. Each job is queried once, and again if its
     dependencies change. This squeue command prints no users' text. `show` runs a command and returns its output, or

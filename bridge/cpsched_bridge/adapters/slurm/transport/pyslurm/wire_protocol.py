@@ -18,7 +18,7 @@ BEGUN = {"begun": True}
 
 
 class WorkerChannelClosed(Exception):
-    """The peer closed the channel."""
+    """An error for a channel that the peer closed."""
 
 
 def send(channel: socket.socket, value: Any) -> None:
