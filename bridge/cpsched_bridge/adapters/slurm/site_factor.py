@@ -5,7 +5,7 @@
 - `sprio` shows it for jobs that are not held. `squeue` and `scontrol show job` never show it.
 - It takes effect immediately, survives a restart of slurmctld, a hold and a requeue, and defaults to 0.
 - If `Priority` as a whole has been set, Slurm accepts a site factor without effect, and `sprio` shows 0.
-- The pending tasks of an array that share a record share one value. A task that is split off keeps it.
+- The pending tasks in one array record have a common value. A task that is split off keeps it.
 """
 
 from __future__ import annotations

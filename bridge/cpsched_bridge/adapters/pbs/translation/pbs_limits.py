@@ -35,7 +35,7 @@ _WHOSE = {"u": "user", "g": "group", "p": "project"}
 
 @dataclass(frozen=True, slots=True)
 class PbsRunLimit:
-    """A limit of `most` units of `resource` for `who`; `GENERIC` stands for each name without its own limit."""
+    """A limit of `most` units of `resource` for `who`; `GENERIC` applies to each name without its own limit."""
 
     scope: str
     """Name of the queue; empty for the server."""

@@ -105,8 +105,8 @@ def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
 def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
     """Return the placement of a job whose amounts equal its request, otherwise None.
 
-    A resource that PBS does not print, such as memory, counts as allocated in the requested amount. A job with whole vnodes must
-    have at least its units.
+    A resource that PBS does not print, such as memory, counts as allocated in the requested amount. A job with whole
+    vnodes must have at least its units.
     """
     column = next(at for at, amount in enumerate(request.per_unit) if amount)
     placement = tuple((node, there[column] // request.per_unit[column]) for node, there in sorted(amounts.items()))

@@ -126,7 +126,7 @@ class SitePolicySnapshot:
 
 
 class UnreadablePolicyOutput(CpschedError):
-    """An answer that does not have the format of Slurm's commands."""
+    """An error for an answer that does not have the format of Slurm's commands."""
 
 
 def parse_config(text: str) -> dict[str, str]:

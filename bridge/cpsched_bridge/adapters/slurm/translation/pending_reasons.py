@@ -2,7 +2,7 @@
 
 The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). The table follows three rules:
 
-- A reason for one user's job makes only jobs of that user back off. A job may hit a limit of a whole QOS, account or
+- A reason for one user's job makes only that user's jobs back off. A job may hit a limit of a whole QOS, account or
   partition because it requests too much, while other jobs would be accepted. Each user's own jobs are therefore tried.
 - If Slurm's reason shows that the job is not at fault, a start whose job does not run counts as failed.
 - A reason without a row concerns no group. The start counts as failed: only this job and similar jobs are retried less

@@ -39,7 +39,7 @@ OWN_HOLDS = LAUNCH_FAILED | frozenset(
         "ReservationInvalid",
     }
 )
-"""Reasons for which Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
+"""Reasons why Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
 LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
 """Holds that an administrator must lift; after a release of the other jobs, Slurm checks again."""
 

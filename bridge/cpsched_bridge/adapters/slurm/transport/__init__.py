@@ -30,7 +30,7 @@ OrderKind = Literal["start", "hold", "release", "unpin"]
 
 
 class SlurmTransport(Protocol):
-    """Interface for reading and commanding one Slurm controller, in plain records.
+    """The interface for reading and commanding one Slurm controller, in plain records.
 
     - Every call returns or raises a `BackendError` within the transport's own deadline.
     - Commands take orders and return a reply to each, in the same order. They raise only if no order took effect

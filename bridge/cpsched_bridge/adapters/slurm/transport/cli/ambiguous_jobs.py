@@ -1,7 +1,7 @@
 """Query jobs again if several records have the same number.
 
 A user's job may print forged records of other jobs. If the other jobs are queried without the forger, each has one
-record. The jobs are therefore queried in groups. If a number appears twice again, the group contains a forger, and each
+record. The jobs are therefore queried in groups. If a number still appears twice, the group contains a forger, and each
 half of it is queried.
 """
 

@@ -177,7 +177,7 @@ class SlurmCliReader:
         return facts
 
     def read(self) -> SlurmRecords:
-        """Return one reading: the jobs are read first, then everything else."""
+        """Return one reading, in which jobs are read before everything else."""
         self._budget.wait_for_reading(READING_CALLS)
         with self._patience.track_reading():
             return self._read()

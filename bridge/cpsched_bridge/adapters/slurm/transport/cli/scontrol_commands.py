@@ -179,7 +179,7 @@ class ScontrolJobControl(SlurmJobControl):
 
 
 class SlurmCliCommands:
-    """Executor of the orders of `SlurmTransport`.
+    """An executor of orders, as `SlurmTransport` specifies them.
 
     scontrol must answer each command within `deadline_s` seconds.
     """

@@ -1,6 +1,6 @@
 """Parse single values that Slurm's programs print into the values of `slurm_records`.
 
-Most functions raise `ValueError` for an unknown value; they never guess.
+The functions raise `ValueError` for an unknown value instead of guessing.
 """
 
 from __future__ import annotations

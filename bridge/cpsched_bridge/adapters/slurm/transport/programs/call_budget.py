@@ -23,9 +23,9 @@ CALLS: dict[tuple[str, ...], int] = {
     ("show", "nodes"): 2,
     ("show", "config"): 2,
 }
-"""Number of calls of each command that makes more or fewer than one, by its program or last words.
+"""Number of calls that a command makes, by its program or last two words; other commands make one.
 
-The numbers were counted with `sdiag` on 26.05.
+The calls were counted with `sdiag` on 26.05.
 """
 NO_CALLS = ("sacct", "sacctmgr")
 """Programs that call only the accounting database."""

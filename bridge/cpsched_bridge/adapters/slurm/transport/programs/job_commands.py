@@ -67,9 +67,9 @@ class SlurmJobControl(Protocol):
 
 
 class SlurmJobCommands:
-    """Executor of orders (see `SlurmTransport`) that returns a reply to each.
+    """An executor of orders (see `SlurmTransport`) that returns a reply to each.
 
-    Raise the `ControllerCallError` of a reading that fails before any command is sent.
+    If a reading fails before any command is sent, its `ControllerCallError` is raised.
     """
 
     def __init__(self, hands: SlurmJobControl) -> None:

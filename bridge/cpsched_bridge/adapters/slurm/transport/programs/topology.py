@@ -18,7 +18,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, topology_of
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
 NAMED = ("scontrol", "show", "topoconf")
-"""Command that prints the topologies in use, the default first; it has no use before Slurm 25.05."""
+"""Command that prints the topologies in use, the default first; not used before Slurm 25.05."""
 NAMED_SINCE = (25, 5)
 COMMAND = ("scontrol", "show", "topology")
 """Command that prints the switches or blocks of the default topology, or of the topology named after it."""
