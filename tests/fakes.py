@@ -374,9 +374,7 @@ class FakeCluster:
         return self._batch("hand_back", job_ids, [partial(self.hand_back_one, id) for id in job_ids])
 
     def hand_back_one(self, job_id: int) -> Outcome:
-        self.left = [
-            replace(each, held_for_us=False, pinned=False) if each.job_id == job_id else each for each in self.left
-        ]
+        self.left = [replace(each, held_for_us=False) if each.job_id == job_id else each for each in self.left]
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")

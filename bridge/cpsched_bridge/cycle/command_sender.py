@@ -80,8 +80,7 @@ class CommandSender:
         Failed starts come first, because they occupy nodes. Jobs that a user or an administrator held after a pin of
         the bridge come last: the pin is removed and the hold stays. With `pins_only`, send only for jobs that may be
         pinned. What this cycle has sent is not sent again. If `starts_follow`, jobs left to the cluster since this
-        observation wait, because they would take the nodes of those starts. With `pins_only` they stay held, and only
-        their pins are removed.
+        observation wait, because they would take the nodes of those starts.
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
@@ -90,20 +89,18 @@ class CommandSender:
         for job_id, since_s in self._retries.record_intended([entry.job_id for entry in intended], now_s).items():
             entry = self._entry(job_id)
             report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
-        sent = {(kind, outcome.job_id) for kind, outcome in report.outcomes}
+        sent = {outcome.job_id for _, outcome in report.outcomes}
 
         def due(kind: str, entries: Sequence[ManagedJobEntry]) -> list[ManagedJobEntry]:
             wanted = [entry for entry in entries if entry.job_id in users]
-            wanted = [entry for entry in wanted if (kind, entry.job_id) not in sent and (entry.pinned or not pins_only)]
+            wanted = [entry for entry in wanted if entry.job_id not in sent and (entry.pinned or not pins_only)]
             wanted = [entry for entry in wanted if self._retries.is_due(kind, entry.job_id, now_s)]
             return allowance.take(wanted, lambda entry: users[entry.job_id])
 
         ledger, backend = self._ledger, self._backend
-        newly_left = [entry for entry in ledger.list_entries(backs) if starts_follow and entry.since_s == now_s]
         to_hold = [*due("hold", ledger.list_entries(undone)), *due("hold", ledger.list_entries(holds))]
-        to_hold += due("hold", newly_left) if pins_only else []
         self._send("hold", backend.hold, to_hold, self._held, now_s, report)
-        leaving = [entry for entry in ledger.list_entries(backs) if entry not in newly_left]
+        leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
         to_hand_back = due("hand_back", leaving)
         self._send("hand_back", backend.release, to_hand_back, self._handed_back, now_s, report)
         self._send("unpin", backend.unpin, due("unpin", ledger.list_orphaned_pins()), self._unpinned, now_s, report)
@@ -206,9 +203,6 @@ class CommandSender:
         return outcomes
 
     def _held(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
-        if entry.state is LedgerState.HANDING_BACK:  # without its pin it waits for its release
-            done = outcome.result == "done"
-            return make_transition(entry, entry.state, now_s, entry.why, pinned=False) if done else None
         if outcome.result == "done":
             return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":

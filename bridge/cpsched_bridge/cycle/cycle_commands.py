@@ -95,8 +95,7 @@ class CycleCommands:
         if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
             entries = dict(entries)
             with record_duration(report, "apply", self.timing.pace):
-                allowance = CommandBudget(self.settings.cycle.max_commands // 2)
-                self._send_intents(seen, report, allowance, pins_only=True, starts_follow=report.mode == "control")
+                self._send_intents(seen, report, CommandBudget(self.settings.cycle.max_commands // 2), pins_only=True)
         return entries
 
     def apply(self, seen: Observation, report: CycleReport) -> None:

@@ -211,14 +211,11 @@ def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
 
 
 CORES = st.lists(st.integers(1, 4), max_size=4)
-LEFT = st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=4)
-"""By job left to the cluster: its cores, and whether it was released with a pin on full nodes, instead of held."""
 
 
 @tries(20)
-@given(st.lists(st.tuples(LEFT, CORES, st.booleans()), min_size=1, max_size=4))
-@example([([(1, False)], [1], True), ([], [], True)])
-@example([([(4, True)], [4, 4], False)])
+@given(st.lists(st.tuples(CORES, CORES, st.booleans()), min_size=1, max_size=4))
+@example([([1], [1], True), ([], [], True)])
 def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
     """The cluster starts what is released, the oldest first. Without an answer to starts a job waits for one cycle."""
     cluster = FakeCluster(cluster=a_cluster(nodes=2), own_scheduler=True)
@@ -226,12 +223,9 @@ def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
     with TemporaryDirectory() as folder:
         bridge = a_bridge(Path(folder), cluster)
         for left_cores, held_cores, fails in cycles:
-            new = [a_job(next(numbers), per_unit=cores) for cores, _ in left_cores]
+            new = [a_job(next(numbers), per_unit=cores) for cores in left_cores]
             cluster.submit(*new, *(a_job(next(numbers), per_unit=cores) for cores in held_cores))
-            for job, (_, pinned) in zip(new, left_cores, strict=True):
-                cluster.left.append(UnmanagedJob(job.id, "heterogeneous job", held_for_us=not pinned, pinned=pinned))
-                if pinned:
-                    cluster.jobs[job.id].hold, cluster.jobs[job.id].pin = Hold.NONE, (("n1", 99),)
+            cluster.left += [UnmanagedJob(job.id, "heterogeneous job", held_for_us=True) for job in new]
             cluster.faults.clear()
             if fails:
                 cluster.fail("start", BackendUnavailable("gone"))
