@@ -1,17 +1,17 @@
 """The bridge's interface to a cluster: observe it, start, hold and release jobs, check its configuration.
 
-Slurm, PBS and the simulated cluster implement these ports. The loop uses nothing else. All values are plain data
-(pickled and compared by value, arrays excepted). Times are seconds of the cluster's clock.
+The Slurm, PBS and simulated-cluster adapters implement these ports, and the loop uses nothing else. All values are
+plain data that can be pickled and, arrays excepted, compared by value. Times are in seconds on the cluster's clock.
 
 Rules for every backend:
 
-- A call returns, or raises a `BackendError`, within the backend's deadline. It never hangs.
-- State decides, never a reason text. `observe` shows the effect of a command.
-- A job id names one job in every list, from first sight until its end, and fits into int64. Array tasks have ids
-  of their own; `label` keeps the name that users see.
-- A job whose owner chose its nodes is an `UnmanagedJob`: pinning and clearing would lose that choice. A list of nodes
-  to avoid is a node set of the cluster.
-- Calls come from one thread.
+- A call returns or raises a `BackendError` within the backend's deadline. It never hangs.
+- Decisions depend on job state, never on the text of a reason. `observe` shows the effect of a command.
+- A job id fits into int64 and identifies the same job in every list from the first observation until the job ends.
+  Each array task has its own id; `label` holds the name that users see.
+- A job whose owner chose its nodes is an `UnmanagedJob`, because pinning the job and clearing the pin would lose that
+  choice. A list of nodes to avoid is represented as a node set of the cluster.
+- All calls come from one thread.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from cpsched_bridge.equivalence import BackoffKey
 
 Result = Literal["done", "refused", "unknown"]
 OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
-"""Why a command was refused, for the bridge; `Outcome.detail` is the text for people.
+"""Machine-readable reason why a command was refused; `Outcome.detail` is the text for people.
 
-- `not_sent`: the command was not sent, and its job is not at fault: an earlier command got no answer, or other jobs
-  took the capacity since the decision.
-- `held_by_administrator`: an administrator held the job after the bridge read it.
+- `not_sent`: the command was not sent, and the job is not at fault: an earlier command got no answer, or other jobs
+  have taken the capacity since the decision.
+- `held_by_administrator`: an administrator held the job after the bridge had read its state.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an adapter supports with its options. The defaults support nothing.
+    """The features that an adapter supports with its current options. By default, none.
 
-    Raises `InvalidValue` for values of another type.
+    Raises `InvalidValue` if a value has the wrong type or is out of range.
     """
 
     priorities: bool = False
-    """Jobs have the site's `tier` and `priority`. Dispatchers respect them unless the settings state otherwise."""
+    """Jobs carry the site's `tier` and `priority`. Dispatchers respect both unless the settings say otherwise."""
     limits: bool = False
-    """Observations have the site's `limits`, which every decision respects."""
+    """Observations include the site's `limits`, which every decision respects."""
     decision_limit_s: float | None = None
-    """Default time limit of a decision in seconds, for dispatchers that have one; None: no limit."""
+    """Default time limit per decision in seconds, for dispatchers that have one; None means no limit."""
     boosts: bool = False
-    """The backend is `SupportsBoost`, which advise mode requires."""
+    """The backend implements `SupportsBoost`, which advise mode requires."""
 
     def __post_init__(self) -> None:
         for name in ("priorities", "limits", "boosts"):
@@ -62,53 +62,53 @@ class Capabilities:
 
 
 class Hold(StrEnum):
-    """Who holds a pending job."""
+    """The actor that holds a pending job."""
 
     NONE = "none"
-    """Not held: the cluster's scheduler may start the job at any time. The bridge may adopt it by a hold."""
+    """The job is not held: the cluster's scheduler may start it at any time. The bridge may adopt it by holding it."""
     PLUGIN = "plugin"
-    """The submit plugin, for the bridge: the job carries its mark. Managed even if the ledger has no entry."""
+    """Held by the submit plugin, which marked the job for the bridge. Managed even if the ledger has no entry."""
     ADMIN = "admin"
-    """An administrator, or the bridge itself. Managed only if the ledger records the bridge's hold."""
+    """Held by an administrator or by the bridge itself. Managed only if the ledger records the bridge's hold."""
     USER = "user"
-    """The owner, an administrator or the cluster (see `PendingJob.holder`). The bridge never touches the job."""
+    """Held by the owner, an administrator or the cluster (see `PendingJob.holder`). The bridge never touches it."""
     CLUSTER = "cluster"
-    """The cluster, because the job's request cannot run (see `PendingJob.obstacle`). The bridge does not touch it."""
+    """Held by the cluster because its request cannot run (see `PendingJob.obstacle`). The bridge never touches it."""
 
 
 class Holder(StrEnum):
-    """Who holds a job whose hold is `Hold.USER`."""
+    """The actor that holds a job whose hold is `Hold.USER`."""
 
     OWNER = "its owner"
     ADMINISTRATOR = "an administrator"
-    """Or an operator. If the owner holds the job, too, an administrator must still release it."""
+    """An administrator or operator. Even if the owner also holds the job, an administrator must release it."""
     CLUSTER = "the cluster"
-    """Until a condition ends; `Job.ineligible` names it."""
+    """The cluster holds the job until a condition ends; `Job.ineligible` names the condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReason:
-    """The cluster's reason why a job waits that concerns the job or its group, not its nodes.
+    """A reason given by the cluster for a wait that concerns the job or its group, not the nodes.
 
-    A start that ends with this reason is not a failure of the bridge.
+    A start that fails for this reason does not count as a failure of the bridge.
     """
 
     reason: str
-    """The cluster's name for it, such as "AssocMaxJobsLimit"."""
+    """The cluster's name for the reason, for example "AssocMaxJobsLimit"."""
     scope: BackoffKey
-    """The jobs that it concerns: one of the job's `PendingJob.groups`."""
+    """The group of jobs that the reason applies to, one of the job's `PendingJob.groups`."""
     transient: bool = False
-    """Whether a released job may show it briefly and still start."""
+    """Whether a released job may show this reason briefly and still start."""
     clears_on_end: bool = True
-    """Whether the end of a job in the group may clear it, as with a limit on running jobs."""
+    """Whether the reason may clear when a job in the group ends, as with a limit on running jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A pending job that is modelled completely. The bridge decides on managed jobs and adopts jobs that are not held.
+    """A fully modelled pending job. The bridge schedules managed jobs and adopts jobs that are not held.
 
-    `job.ineligible` states why the job may not start even if released (dependency, begin time, limits). `pinned`: the
-    job still has a node list that the bridge set (see `Backend.observe`).
+    `job.ineligible` states why the job may not start even if released (dependency, begin time, limits). `pinned` means
+    that the job still has a node list set by the bridge (see `Backend.observe`).
     """
 
     job: Job
@@ -117,35 +117,35 @@ class PendingJob:
     label: str = ""
     obstacle: ClusterReason | None = None
     groups: tuple[BackoffKey, ...] = ()
-    """Groups that the cluster may hold back: the job itself, its user in an account, in a partition, ..."""
+    """Groups that the cluster may block, for example the job itself or its user in an account or partition."""
     lower_priority: bool = False
-    """The cluster starts other jobs first. A slow start for this reason is no sign of a broken cluster."""
+    """Whether the cluster starts other jobs first. A start delayed by this does not indicate a broken cluster."""
     refused: str = ""
-    """The cluster's reason for not starting the job on its given nodes, if it states one."""
+    """The cluster's reason for not starting the job on the given nodes; empty if it gives none."""
     release_is_pointless: bool = False
-    """Held for the bridge, but a release would not help: the cluster's scheduler cannot start the job."""
+    """Whether releasing the held job would not help, because the cluster's scheduler cannot start it."""
     holder: Holder = Holder.OWNER
-    """The holder, if `hold` is `Hold.USER`."""
+    """The actor that holds the job, if `hold` is `Hold.USER`."""
 
     @property
     def holder_reason(self) -> PendingReason:
-        """Who holds the job, if `hold` is `Hold.USER`."""
+        """Why a job with `Hold.USER` is held: the cluster's condition if there is one, else the holder."""
         until = self.job.ineligible if self.holder is Holder.CLUSTER else None
         return until or PendingReason(PendingCode.HELD_BY, (self.holder.value,))
 
 
 MOST_TASKS = 500
-"""Maximum number of pending tasks of one array in an observation. The others follow as these start."""
+"""Maximum number of pending tasks per job array in an observation. The remaining tasks appear as these start."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnmanagedJob:
-    """A pending job that is left to the cluster's own scheduler, with the reason.
+    """A pending job that the bridge leaves to the cluster's own scheduler, with the reason.
 
-    The bridge never holds or starts it. A text becomes a reason with the code `other`.
+    The bridge never holds or starts this job. A `reason` given as text becomes a reason with the code `other`.
 
-    `held_for_us`: the submit plugin held it although it cannot be modelled; the bridge releases it. `pinned`: it is not
-    held but has a node list of the bridge; the bridge releases it, too.
+    `held_for_us`: the submit plugin held the job although the bridge cannot model it. `pinned`: the job is not held but
+    has a node list set by the bridge. The bridge releases the job in both cases.
     """
 
     job_id: int
@@ -161,15 +161,15 @@ class UnmanagedJob:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Nodes that take no jobs for a time, now or later. For display only."""
+    """A period, current or future, in which some nodes accept no jobs. For display only."""
 
     kind: Literal["reserved", "drained", "down"]
     name: str
-    """The cluster's name for it: the reservation's name, or the nodes' state."""
+    """The cluster's name for the outage: the name of the reservation or the state of the nodes."""
     nodes: tuple[int, ...]
     from_s: int
     to_s: int | None
-    """None: unknown."""
+    """End of the outage; None if unknown."""
 
 
 ObjectKind = Literal["node", "partition", "reservation", "job", "association", "qos"]
@@ -178,10 +178,10 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
 
 @dataclass(frozen=True, slots=True)
 class UnusableObject:
-    """One object of the cluster that is left out of the plan.
+    """A cluster object that is excluded from the plan because one of its fields is unusable.
 
-    A node takes no jobs. A reservation closes the nodes that it names. Jobs that use any other object are left to the
-    cluster's own scheduler.
+    An unusable node accepts no jobs. An unusable reservation blocks the nodes that it names. Jobs that use any other
+    unusable object are left to the cluster's own scheduler.
     """
 
     kind: ObjectKind
@@ -190,11 +190,11 @@ class UnusableObject:
     reason: Literal["unreadable", "unknown"]
     """`unreadable`: the field cannot be read. `unknown`: this version has no rule for the field or its value."""
     detail: str = ""
-    """The value, or the error."""
+    """The value of the field, or the error raised while reading it."""
 
     @property
     def why(self) -> str:
-        """The problem, without the object."""
+        """A description of the problem that does not name the object."""
         if self.reason == "unknown":
             return f"{self.field}={self.detail}: this version has no rule for it"
         return f"{self.field} cannot be read" + (f": {self.detail}" if self.detail else "")
@@ -205,42 +205,42 @@ class UnusableObject:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The mark on the cluster of the bridge in control. Users cannot write or remove it."""
+    """A lease stored on the cluster by the bridge in control. Users can neither write nor remove it."""
 
     bridge: str
-    """Name of the bridge; each state directory has its own."""
+    """Name of the bridge, unique to its state directory."""
     run: str
     """Name of the bridge's process."""
     beat: int
-    """Counter that increases while the process is in control. A lease that does not change belongs to a dead bridge."""
+    """Counter that increases while the process is in control. A lease that stops changing belongs to a dead bridge."""
     where: str
-    """Host and state directory, for people."""
+    """Host and state directory, for display."""
 
     @property
     def owner(self) -> tuple[str, str]:
-        """The bridge and process that hold the lease."""
+        """The names of the bridge and the process that hold the lease."""
         return self.bridge, self.run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """One consistent reading of a cluster.
+    """A consistent snapshot of the cluster's state.
 
-    - `free`: int64[N, R], never negative: capacity minus running jobs (modelled or not). Rows of nodes that are
-      drained, down, not responding or reserved are 0.
-    - `pending`: in order of arrival.
+    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modelled or not. Rows of nodes
+      that are drained, down, not responding or reserved are 0.
+    - `pending`: pending jobs in order of arrival.
     - `running`: every running job that could be modelled, including jobs that the bridge did not start.
-    - `ended`: jobs that ran and ended since the previous reading of this backend object, by end time. A job may occur
-      twice after a reconnect. A job in none of the lists was cancelled before it ran, or forgotten by the cluster.
-    - `limits`: the pending jobs under the site's limits; None if the adapter has no limits.
-    - `notes`: recorded as events: what could not be read, and what replaces it.
-    - `outages`: why and until when nodes take no jobs. Decisions do not use them.
-    - `otherwise`: by job id, what the cluster gave to a running job if it differs from the request.
-    - `claim`: the lease on the cluster.
-    - `labels`: names that users see for running and ended jobs, if they differ from the ids.
-    - `busy`: why the controller should be polled less often; empty if there is no reason.
-    - `unusable`: the objects that are left out because a field is unusable.
-    - `cluster_name`: the cluster's name for itself; empty if it has none.
+    - `ended`: jobs that ran and have ended since this backend object's previous observation, by end time. After a
+      reconnect, a job may occur twice. A job in none of the lists was cancelled before it ran or purged by the cluster.
+    - `limits`: the status of the pending jobs under the site's limits; None if the adapter does not support limits.
+    - `notes`: texts, recorded as events, that state which data could not be read and what the adapter used instead.
+    - `outages`: why, and until when, nodes accept no jobs. Decisions do not use this field.
+    - `otherwise`: by job id, the resources that the cluster gave to a running job if they differ from the request.
+    - `claim`: the lease stored on the cluster.
+    - `labels`: the names that users see for running and ended jobs, where they differ from the ids.
+    - `busy`: the reason to poll the controller less often; empty if there is none.
+    - `unusable`: the objects that are excluded because one of their fields is unusable.
+    - `cluster_name`: the name that the cluster reports for itself; empty if it has none.
     """
 
     now_s: int
@@ -261,13 +261,16 @@ class Observation:
     cluster_name: str = ""
 
     def job_names(self) -> dict[int, str]:
-        """Return the names of jobs that users know by a name other than the id."""
+        """Return the names that users see, by job id, for jobs whose name differs from the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
 
 @dataclass(frozen=True, slots=True)
 class StartOrder:
-    """Start `job` now on `nodes`: (node name, units), each node once. Names, because indices may have changed."""
+    """An order to start `job` now on `nodes`: pairs of node name and units, each node once.
+
+    Nodes are given by name because their indices may have changed.
+    """
 
     job: Job
     nodes: tuple[tuple[str, int], ...]
@@ -275,7 +278,7 @@ class StartOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeferredStart:
-    """A start that the cluster would not carry out as decided if it were sent now. The job is valid."""
+    """A valid job whose start, if sent now, would not be carried out by the cluster as decided."""
 
     job_id: int
     why: str
@@ -283,33 +286,33 @@ class DeferredStart:
 
 @dataclass(frozen=True, slots=True)
 class QueueRank:
-    """The rank of one entry of the cluster's pending list under the cluster's own scheduler."""
+    """The rank that the cluster's own scheduler gives to one entry of its pending list."""
 
     id: int
-    """Id of the entry in commands. Pending tasks of one array share an entry."""
+    """Id that commands use for the entry. The pending tasks of an array share one entry."""
     jobs: tuple[int, ...]
-    """The `PendingJob` ids of the entry."""
+    """Ids of the `PendingJob`s that the entry contains."""
     own: int
-    """Priority that the cluster computes without the boost; below 1 where the cluster shows 1."""
+    """Priority that the cluster computes without the boost. May be below 1, which the cluster displays as 1."""
     points: int
-    """Boost that was added, by any actor."""
+    """Boost that any actor has added."""
     tier: int = 0
-    """An entry in a higher tier precedes all entries of lower tiers."""
+    """Priority tier. An entry in a higher tier precedes all entries in lower tiers."""
     label: str = ""
     """The name that users see."""
     fixed: bool = False
-    """A fixed priority: boosts have no effect."""
+    """Whether the priority is fixed, so that boosts have no effect."""
     hidden: bool = False
-    """The cluster does not show the boost, for example of a held job; `own` and `points` are 0."""
+    """Whether the cluster hides the boost, for example for a held job. `own` and `points` are then 0."""
     kin: int = 0
-    """Another id from which this entry may have its boost: the array that the task was split off from."""
+    """Id of the array that this task was split off from, from which the entry may have inherited its boost."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoost:
-    """Set the boost of entry `id` if it is one of `instead_of` or 0 now.
+    """An order to set the boost of entry `id`, valid only if the current boost is 0 or one of `instead_of`.
 
-    An entry whose boost is hidden can only be set to 0.
+    A hidden boost can only be set to 0.
     """
 
     id: int
@@ -319,196 +322,205 @@ class PriorityBoost:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one job's command.
+    """The result of a command for one job.
 
-    `done`: the cluster accepted it. `refused`: it had no effect (job gone, not pending, not held, running, refused).
-    `unknown`: no answer; it may have taken effect.
+    `done`: the cluster accepted the command. `refused`: the command had no effect because the job is gone, running, not
+    pending or not held, or because the cluster refused it. `unknown`: the cluster did not answer, and the command may
+    have taken effect.
     """
 
     job_id: int
     result: Result
     detail: str = ""
-    """Text for people; never compared."""
+    """Explanation for people; code never compares it."""
     code: OutcomeCode = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement of control mode, and how to meet it."""
+    """The result of checking one requirement of control mode, with the fix if it is not met."""
 
     name: str
     ok: bool
     detail: str
     mend: str = ""
     required: bool = True
-    """False: a warning that does not prevent control mode."""
+    """Whether a failed check prevents control mode; if False, it is only a warning."""
     may_come: bool = False
-    """True: the check may pass later without a change of configuration, for example when a service is back."""
+    """Whether the check may pass later without a configuration change, for example when a service is back."""
     mode: Literal["", "advise", "control"] = ""
-    """The only mode that it concerns; empty: every mode that writes to the cluster."""
+    """The only mode that the check applies to; empty for every mode that writes to the cluster."""
 
 
 UNKNOWN_NODES = "nodes that take no jobs now, or have another name"
-"""Shown for a running job whose placement names no node: placements list only nodes that become free after it."""
+"""Text for a running job without nodes in its placement, which lists only nodes that become free after the job."""
 RELEASE_POINTLESS = "cannot be released, and is retried"
-"""Shown for a job that the bridge cannot release to the cluster's own scheduler because that cannot start it."""
+"""Text for a job that the bridge cannot release because the cluster's own scheduler cannot start it."""
 
 
 class Backend(Protocol):
-    """A cluster that the bridge schedules.
+    """A cluster whose jobs the bridge schedules.
 
-    The three commands take batches and return one outcome per job, in the given order. They are idempotent. They
-    raise `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, and `BackendTimeout` if all
-    of them may have been. In all other cases they return `unknown` for the jobs in doubt.
+    The commands take batches and return one outcome per job, in the given order. They are idempotent. They raise
+    `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, and `BackendTimeout` if all of
+    them may have been touched. In all other cases, they return `unknown` for the jobs in doubt.
 
-    `adapters/mock/mock_backend.py` is a complete example with minimal attributes.
+    `adapters/mock/mock_backend.py` is a complete, minimal example.
     """
 
     @property
     def child_starts(self) -> int:
-        """Number of child processes started so far to reach the cluster, for the metrics; 0 if none are needed."""
+        """Number of child processes started so far to access the cluster, for the metrics; 0 if none are needed."""
         ...
 
     @property
     def history_missing(self) -> bool:
-        """Whether `history` was incomplete because its source did not answer."""
+        """Whether the last result of `history` was incomplete because its source did not answer."""
         ...
 
     @property
     def transport_info(self) -> str:
-        """The transport in use and the reason; empty until known, or if there is only one."""
+        """The transport in use and why it was chosen; empty if not yet known or if there is only one transport."""
         ...
 
     @property
     def starts_in_one_change(self) -> bool:
-        """Whether a start pins and releases its job in one change.
+        """Whether a start pins and releases the job in a single change.
 
-        If not, a bridge that dies during a start may leave the job held and pinned.
+        If not, a bridge that dies during a start may leave the job both held and pinned.
         """
         ...
 
     def not_ready_reason(self) -> str | None:
-        """Return what must finish before the cluster can be called, or None if it can be. Never wait."""
+        """Return the step that must finish before the backend accepts calls, or None if it is ready. Never block."""
         ...
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Read the cluster. `pinned`: jobs whose node list the bridge set, according to the ledger."""
+        """Return the cluster's current state. `pinned`: the jobs that the bridge has pinned, according to the ledger."""
         ...
 
     def history(self) -> Sequence[EndedJob]:
-        """Return jobs that ran and ended before, oldest first, as far as the cluster remembers.
+        """Return the jobs that ended before the first observation, oldest first, as far as the cluster keeps them.
 
-        Called before the first `observe`. It trains the predictor and shows which jobs of the ledger ended while no
-        bridge ran. Later ends come with observations. If its source does not answer, the backend returns what it can
-        and sets `history_missing`; the bridge calls again later.
+        Only jobs that ran are included. Called before the first `observe`. The result trains the predictor and shows
+        which jobs in the ledger ended while no bridge was running. Observations report later ends. If the source does
+        not answer, the backend returns the jobs that it can read and sets `history_missing`. The bridge then calls
+        again later.
         """
         ...
 
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the layout that the cluster would give these starts, in order, before they are recorded and sent.
+        """Return the starts, in order, with the layout that the cluster would give them. Send no command.
 
-        Where the cluster takes the nodes of a job and splits its units itself, the order is returned with the units
-        that the cluster would place, on the same nodes or a subset. It fits together with all others of the round. No
-        command is sent.
+        Called before the starts are recorded and sent. If the cluster accepts only a node list and distributes the
+        units itself, the returned order contains the units that the cluster would place, on the same nodes or a subset
+        of them. All orders of a round fit together.
         """
         ...
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """Begin a start: pin the nodes and release; see `starts_in_one_change`.
+        """Pin each job to its nodes, release it, and return the outcomes; see `starts_in_one_change`.
 
-        Immediately before, check that each job is still pending and held, and return `refused` if not: pinning a
-        running job would resize it. `done` means released, not running: the loop confirms by observing, and calls
-        `hold` for a job that does not run in time.
+        Check immediately beforehand that each job is still pending and held, and return `refused` if not: pinning a
+        running job would resize it. `done` means that the job was released, not that it runs. The loop confirms the
+        start by observation and calls `hold` for a job that does not run in time.
         """
         ...
 
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Hold pending jobs and clear the bridge's pin: to adopt a job, to undo a start, after a requeue.
+        """Hold pending jobs, clear the bridge's pins, and return the outcomes.
 
-        A job that runs by now is not touched and `refused`. A user's hold never becomes the bridge's. A job without a
-        pin that an administrator held since it was read is `refused`, too, where the cluster shows it.
+        Used to adopt a job, to undo a start, and after a requeue. A job that already runs is not touched, and its
+        outcome is `refused`. A user's hold never becomes the bridge's. If the cluster shows who holds a job, an
+        unpinned job that an administrator has held since the last observation is `refused`, too.
         """
         ...
 
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Clear pins and release to the cluster's own scheduler. Works without `observe` having run."""
+        """Clear pins, release the jobs to the cluster's own scheduler, and return the outcomes.
+
+        Works even if `observe` was never called.
+        """
         ...
 
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Clear pins of pending jobs that other actors hold, and keep their holds.
+        """Clear the pins of pending jobs that other actors hold, keep the holds, and return the outcomes.
 
-        A job that is not held is `refused`: it might start while its pin is half cleared.
+        A job that is not held is `refused`, because it might start while its pin is only partly cleared.
         """
         ...
 
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Replace the lease `instead_of` on the cluster by `claim`; None: only if there is no lease.
+        """Replace the lease `instead_of` on the cluster with `claim`, and return whether that succeeded.
 
-        Return False, without a change, if another lease is there. Raise `CommandRefused` if the cluster has no place
-        for a lease or does not permit the bridge to write one.
+        If `instead_of` is None, write `claim` only if there is no lease. Change nothing if the cluster has any other
+        lease. Raise `CommandRefused` if the cluster cannot store a lease or does not permit the bridge to write one.
         """
         ...
 
     def release_lease(self, claim: Lease) -> None:
-        """Remove `claim` from the cluster, unless another lease is there. Raise as `acquire_lease` does."""
+        """Remove `claim` from the cluster unless another lease has replaced it. Raise the errors of `acquire_lease`."""
         ...
 
     def checks(self) -> Sequence[Check]:
-        """Check the requirements of control mode: privilege, configuration, versions, clocks, plugin."""
+        """Check the requirements of control mode: privileges, configuration, versions, clocks, plugin."""
         ...
 
     def close(self) -> None:
-        """Close connections and end child processes. The jobs do not change."""
+        """Close connections and end child processes. Jobs are not affected."""
         ...
 
 
 @runtime_checkable
 class SupportsBoost(Protocol):
-    """A backend whose scheduler starts the jobs in an order that boosts can change. Raises as `Backend` does.
+    """A backend whose own scheduler starts jobs in an order that boosts can change. Raises the errors of `Backend`.
 
     A boost changes the priority of a pending job. It neither holds nor starts a job.
     """
 
     scheduler_interval_s: float = 60.0
-    """Seconds between two passes of that scheduler over its whole queue, by default."""
+    """Default number of seconds between two passes of that scheduler over its whole queue."""
 
     def ranks(self) -> Sequence[QueueRank]:
-        """Return the cluster's ranking of the pending entries, in any order. Called after `observe`."""
+        """Return the cluster's rank of each pending entry, in any order. Called after `observe`."""
         ...
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        """Change boosts, in the given order. `refused`: the job is gone, runs, or has another actor's boost."""
+        """Change boosts in the given order and return the outcomes.
+
+        `refused` means that the job is gone, is running, or has another actor's boost.
+        """
         ...
 
 
 @runtime_checkable
 class QueueGate(Protocol):
-    """A backend that can close whole queues to the cluster's own scheduler, so that future jobs are held, too."""
+    """A backend that can close whole queues to the cluster's own scheduler, so that future jobs are held as well."""
 
     def open_queues(self) -> Sequence[str]:
-        """Let the cluster's own scheduler start all jobs. Return one line per obstacle.
+        """Open all queues to the cluster's own scheduler. Return one line per problem.
 
-        Called repeatedly while the bridge is not in control. Raises as `Backend` does.
+        Called repeatedly while the bridge is not in control. Raises the errors of `Backend`.
         """
         ...
 
 
 class LoopClock(Protocol):
-    """The loop's clock: measures its time and waits between cycles."""
+    """The clock with which the loop measures time and waits between cycles."""
 
     def monotonic_s(self) -> float:
-        """Return seconds of a clock that never goes back."""
+        """Return the seconds of a monotonic clock."""
         ...
 
     def unix_s(self) -> float:
-        """Return the wall-clock time, for people and for Prometheus."""
+        """Return the wall-clock time as Unix time in seconds, for display and for Prometheus."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the loop ends after this cycle."""
+        """Whether the loop ends after the current cycle."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`, less if woken. Return False if the loop is to end."""
+        """Wait at most `seconds`, less if woken. Return False if the loop must end."""
         ...

@@ -1,28 +1,29 @@
-"""Back off jobs whose starts fail, alone or with their group, while all others continue.
+"""Back off jobs whose starts fail, individually or with their group, without affecting other jobs.
 
-Two kinds of failed starts back jobs off:
+Two kinds of failed starts cause a backoff:
 
-- The cluster's reason concerns the job, or its user in an account, a QOS or a partition (`ports.ClusterReason`): the
-  group that the reason names backs off.
-- A start failed without a known reason: the jobs of its equivalence class back off. After `max_failures` consecutive
-  failures they are all left to the cluster's own scheduler. If there is a more specific explanation, only the job
-  backs off.
+- The cluster gave a reason that concerns the job, or its user in an account, QOS or partition (`ports.ClusterReason`).
+  The group that the reason names backs off.
+- The start failed without a known reason. The jobs in its equivalence class back off. After `max_failures`
+  consecutive failures, all of them are left to the cluster's own scheduler. If there is a more specific explanation,
+  only the job itself backs off.
 
-Rules for a group that backs off:
+Rules for a backed-off group:
 
 - The wait doubles with each further failed start, up to the maximum of `STARTS`.
-- After the wait, one of its jobs is tried, then two, then four. A failed start restarts the wait; after `MOST_TRIED`
-  concurrent tries without a failure, the group is forgotten. If no job could be tried, the wait grows, too.
-- If the reason is a limit on running jobs, each end of a job in the group permits another start without a wait.
-- Otherwise, a tried job is decided on only if it fits the free resources, and after all others: no job waits for a
-  start that may fail.
-- A single job is forgotten when its request changes.
+- After the wait, one job of the group is tried, then two, then four. A failed start restarts the wait. After
+  `MOST_TRIED` concurrent tries without a failure, the group's backoff ends. The wait also grows if no job could be
+  tried.
+- If the reason is a limit on running jobs, each job in the group that ends permits another start without a wait.
+- Otherwise, a tried job is considered after all other jobs, and only if it fits the free resources. No job waits for
+  a start that may fail.
+- The backoff of a single job ends when its request changes.
 
-If `KINDS_IN_VAIN` groups of a user back off and none of their jobs has run since, all jobs of that user form one group.
-So, whatever a user submits, at most one start is tried at a time. For benign failures, such as other jobs ahead, the
-jobs are only placed last.
+If `KINDS_IN_VAIN` groups of a user back off and none of their jobs has run since, all jobs of that user form one
+group. So, at most one start is tried at a time, regardless of what the user submits. After a benign failure, for
+example because other jobs start first, the jobs are only placed last.
 
-This needs no knowledge of the limits themselves.
+This mechanism does not need to know the limits themselves.
 """
 
 from __future__ import annotations
@@ -45,54 +46,54 @@ from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJo
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays that start at `initial_s` and grow by `factor` with each attempt, up to `maximum_s`."""
+    """A sequence of delays that start at `initial_s` and are multiplied by `factor` per attempt, up to `maximum_s`."""
 
     initial_s: float
     maximum_s: float
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay after this number of attempts; the initial one after none."""
+        """Return the delay in seconds after this number of attempts; after none, the initial delay."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def next_delay_s(self, delay_s: float) -> float:
-        """Return the delay that follows another one."""
+        """Return the delay in seconds that follows `delay_s`."""
         return min(self.maximum_s, delay_s * self.factor)
 
 
 STARTS = Backoff(2, 120)
-"""Delays after failed starts of a group."""
+"""Delays after the failed starts of a group."""
 UNTRIED = Backoff(2, 1800)
-"""Delays in which no job of a group ran. After the longest one the group is forgotten."""
+"""Delays while no job of a group runs. After the longest delay, the group's backoff ends."""
 MOST_TRIED = 64
-"""Maximum number of jobs of a group that are tried at a time; then the group is forgotten."""
+"""Number of concurrently tried jobs of a group after which the group's backoff ends."""
 KINDS_IN_VAIN = 4
-"""Number of a user's groups after which all of the user's jobs back off."""
+"""Number of a user's backed-off groups at which all of the user's jobs back off."""
 
 COMMANDS = Backoff(1, 60)
-"""Delays between repeated commands without effect."""
+"""Delays between repetitions of a command without effect."""
 IN_VAIN = 5
-"""Repeats of a command for a job before it is reported, and delayed."""
+"""Repetitions of a command for a job after which the command is reported and delayed."""
 REMEMBERED_S = 30
-"""Seconds for which a command is remembered after its effect, which may not last."""
+"""Seconds for which a command is remembered after it took effect, because the effect may not last."""
 STUCK_S = 120
 """Seconds of uninterrupted intents after which a job counts as stuck."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """The backoff of one group."""
+    """The backoff state of one group."""
 
     start: FailedStart
     """The last failed start."""
     key: BackoffKey
     until_s: float
-    """Cluster time at which more jobs of the group are tried."""
+    """Cluster time, in seconds, at which more jobs of the group are tried."""
     failures: int
-    """Consecutive observations with failed starts without a known reason."""
+    """Number of consecutive observations with failed starts that have no known reason."""
     wait_s: float = STARTS.initial_s
     tries: int = 0
-    """Jobs that may start before that time."""
+    """Number of jobs that may start before `until_s`."""
     next_tries: int = 1
     has_run: bool = False
     """Whether jobs of the group have run since it backed off."""
@@ -101,16 +102,16 @@ class _Group:
 
     @property
     def is_limit(self) -> bool:
-        """Whether the end of a job in the group permits another start."""
+        """Whether each job in the group that ends permits another start."""
         return self.start.is_limit and self.key != make_job_key(self.start.pending)
 
     @property
     def only_last(self) -> bool:
-        """Whether its jobs are placed last instead of waiting."""
+        """Whether the group's jobs are placed last instead of waiting."""
         return self.start.benign and self.key.kind == "user"
 
     def fail(self, start: FailedStart, moved: bool, now_s: int) -> None:
-        """Restart the wait. It grows unless jobs of the group started or ended meanwhile (`moved`)."""
+        """Restart the wait, longer than before unless jobs of the group have started or ended meanwhile (`moved`)."""
         self.start, self.has_run = start, self.has_run or moved
         self.wait_s = STARTS.initial_s if moved else STARTS.next_delay_s(self.wait_s)
         self.failures = (0 if moved else self.failures) + (not start.explained)
@@ -118,7 +119,7 @@ class _Group:
         self.tries, self.next_tries, self.tried = 0, 1, False
 
     def advance(self, began: int, ended: int, now_s: int) -> bool:
-        """Process an observation without a failed start, with its starts and ends. Return False to forget the group."""
+        """Process the starts and ends in an observation without a failed start. Return False if the backoff is over."""
         self.tries = max(0, self.tries - began) + (ended if self.is_limit else 0)
         if began:
             self.has_run, self.tried, self.failures = True, True, 0
@@ -143,14 +144,14 @@ class _Group:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pending job with its groups and its last mark."""
+    """A pending job with its groups and its most recent mark."""
 
     pending: PendingJob
     keys: tuple[BackoffKey, ...]
     marked: PendingJob | None = None
 
     def mark(self, reason: PendingReason) -> PendingJob:
-        """Return the job as ineligible for this reason, the same object each time."""
+        """Return the job marked as ineligible for this reason; the same object for repeated calls."""
         if self.marked is None or self.marked.job.ineligible != reason:
             self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
         return self.marked
@@ -158,16 +159,16 @@ class _Waiting:
 
 @dataclass(slots=True)
 class BackoffQueue:
-    """Backed-off groups by key. A restart loses them; one failed start each restores them."""
+    """The backed-off groups by key. A restart loses them, and one failed start per group restores them."""
 
     jobs: frozenset[int] = frozenset()
-    """The jobs that `mark_backed_off` last marked."""
+    """Ids of the jobs that the last call of `mark_backed_off` marked."""
     _groups: dict[BackoffKey, _Group] = field(default_factory=dict)
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
-    """The jobs of the last observation with a group; most are unchanged in the next one."""
+    """Cache of the last observation's jobs that belong to a group; most are unchanged in the next observation."""
 
     def record_starts(self, seen: Observation, starts: StartOutcomes) -> list[CycleEvent]:
-        """Record the results of starts. Return events."""
+        """Record the outcomes of starts, update the groups, and return the events to report."""
         if not starts.failed and not self._groups:
             return []
         began = Counter(key for id in starts.began if id in self._waiting for key in self._waiting[id].keys)
@@ -189,7 +190,7 @@ class BackoffQueue:
         return events
 
     def _fail(self, key: BackoffKey, start: FailedStart, began: int, seen: Observation) -> bool:
-        """Back a group off, or extend its backoff. Return whether it is new."""
+        """Back off a group or extend its backoff. Return whether the backoff is new."""
         known = self._groups.get(key)
         if known is not None:
             known.fail(start, began > 0 or (known.is_limit and known.count_of(seen.ended) > 0), seen.now_s)
@@ -200,7 +201,7 @@ class BackoffQueue:
     def _fail_user(
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffKey], seen: Observation
     ) -> list[CycleEvent]:
-        """Back off all jobs of a user with too many backed-off groups."""
+        """Back off all jobs of a user with too many backed-off groups. Return the events to report."""
         key = _all_of(user)
         theirs = [
             each for each in self._groups.values()
@@ -217,7 +218,7 @@ class BackoffQueue:
         return [CycleEvent("user_put_off", what, last.pending.job.id)]
 
     def _advance(self, seen: Observation, began: Mapping[BackoffKey, int], failed: Collection[BackoffKey]) -> None:
-        """Advance the groups without a failed start. Forget those without pending jobs."""
+        """Advance the groups without a failed start, and remove groups without pending jobs."""
         before, self._waiting = self._waiting, {}
         members: dict[BackoffKey, Job] = {}
         for each in seen.pending:
@@ -238,7 +239,7 @@ class BackoffQueue:
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
-        """Return held jobs to leave to the cluster's own scheduler after too many failed starts of their class."""
+        """Return the held jobs to leave to the cluster's own scheduler, after too many failed starts of their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
@@ -251,9 +252,9 @@ class BackoffQueue:
         return found
 
     def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
-        """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
+        """Return the observation with backed-off jobs marked as ineligible for the cluster's reason.
 
-        Tried jobs come last, without priority and as the newest, unless a limit backs them off.
+        Tried jobs are placed last, without priority and as the newest jobs, unless they back off because of a limit.
         """
         self.jobs = frozenset()
         if not self._groups:
@@ -290,19 +291,19 @@ class BackoffQueue:
 
 
 def _fits(seen: Observation, request: Request) -> bool:
-    """Return whether a request fits the free resources."""
+    """Return whether a request fits the free resources of the cluster."""
     room = free_units_by_node(request, seen.cluster, seen.free)
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 
 def _joined(several: Sequence[FailedStart]) -> FailedStart:
-    """Return one failed start that represents all of a group in one observation."""
+    """Return one failed start that represents all failed starts of a group in one observation."""
     explained, benign = all(each.explained for each in several), all(each.benign for each in several)
     return replace(several[-1], explained=explained, benign=benign)
 
 
 def _all_of(user: str) -> BackoffKey:
-    """Return the key of all jobs of a user."""
+    """Return the backoff key that covers all jobs of a user."""
     return BackoffKey("user", (user,))
 
 
@@ -319,25 +320,25 @@ class _Sent:
 
 @dataclass(slots=True)
 class CommandRetries:
-    """The last intended command of each job, and its number of repeats.
+    """The last intended command of each job and the number of its repetitions.
 
-    The ledger's intents are sent until the cluster shows their effect. A command without effect is reported once, then
-    sent less and less often. A different command restarts the count.
+    The bridge sends the ledger's intents until the cluster shows their effect. A command without effect is reported
+    once and then repeated with increasing delays. A different command restarts the count.
     """
 
     _sent: dict[int, _Sent] = field(default_factory=dict)
     _since_s: dict[int, int] = field(default_factory=dict)
-    """Start time of each job's uninterrupted intents. Each attempt has a new time in the ledger."""
+    """Cluster time at which each job's uninterrupted intents began; the ledger has a new time for each attempt."""
     stuck: set[int] = field(default_factory=set)
-    """Jobs with intents for more than `STUCK_S` seconds."""
+    """Ids of jobs that have had intents for more than `STUCK_S` seconds."""
 
     def is_due(self, kind: str, job_id: int, now_s: int) -> bool:
-        """Return whether a command may be sent now (cluster time)."""
+        """Return whether a command may be sent at cluster time `now_s`."""
         last = self._sent.get(job_id)
         return last is None or last.kind != kind or now_s >= last.next_s
 
     def record_sent(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
-        """Record commands that are being sent. Return the jobs that reach the reported number of repeats."""
+        """Record commands that are being sent. Return the jobs whose repetitions must now be reported."""
         in_vain = []
         for job_id in job_ids:
             last = self._sent.get(job_id)
@@ -349,9 +350,9 @@ class CommandRetries:
         return in_vain
 
     def record_intended(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
-        """Record the jobs with current intents; others are forgotten after a while.
+        """Record the jobs with current intents, and forget other jobs after `REMEMBERED_S` seconds.
 
-        Return newly stuck jobs, with the duration of their intents.
+        Return the newly stuck jobs with the duration of their intents in seconds.
         """
         self._since_s = {id: self._since_s.get(id, now_s) for id in job_ids}
         before, self.stuck = self.stuck, {id for id, since_s in self._since_s.items() if now_s - since_s > STUCK_S}

@@ -1,12 +1,13 @@
-"""Compute the boost of each pending job, so that the cluster's order becomes the plan's order.
+"""Compute a priority boost for each pending job so that the cluster's order matches the plan's order.
 
-Slurm sorts by tier, then by priority, then by job number. Advise mode boosts the priority of some jobs, from 0 to a
-bound. So a job passes another one of its tier only if their own priorities differ by less than the bound.
+Slurm sorts by tier, then by priority, then by job number. Advise mode adds a boost between 0 and a bound to the
+priority of some jobs. So, a job can pass another job of its tier only if their own priorities differ by less than the
+bound.
 
-This module is pure: jobs in the order of the plan go in, boosts come out.
+This module is pure: its input are jobs in plan order, and its output are boosts.
 
-Example: the plan wants 3, 1, 2, and Slurm's own priorities of the jobs 3, 1, 2 are 50, 60, 40. Job 3 must pass job 1:
-it gets a boost of ten and a margin. Jobs 1 and 2 are in order and get none.
+Example: the plan's order is 3, 1, 2, and Slurm's own priorities of jobs 3, 1 and 2 are 50, 60 and 40. Job 3 must pass
+job 1, so it gets a boost of 10 plus a margin. Jobs 1 and 2 are already in order and get no boost.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import pairwise
 from cpsched.errors import require
 
 HEAD_ROOM = 2
-"""Share of the bound that a new order may use; the rest is for jobs that are planned ahead of it later."""
+"""Divisor of the bound: a new order uses at most this part, and jobs planned ahead of it later use the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +28,31 @@ class BoostableJob:
     """A pending job with its rank on the cluster."""
 
     id: int
-    """Of two jobs with equal priority, the cluster starts the lower number first."""
+    """Id of the entry. Of two jobs with equal priority, the cluster starts the one with the lower number first."""
     own: int
-    """Priority that the cluster computes without the boost; below 1 if shown as 1."""
+    """Priority that the cluster computes without the boost. May be below 1, which the cluster displays as 1."""
     points: int = 0
-    """The current boost, of any actor."""
+    """The current boost, set by any actor."""
     tier: int = 0
     movable: bool = True
-    """False: the boost is another actor's, or would have no effect."""
+    """Whether the bridge may change the boost. False if it is another actor's or a boost would have no effect."""
 
     @property
     def displayed_priority(self) -> int:
-        """The priority by which the cluster sorts, at least 1."""
+        """The priority, at least 1, by which the cluster sorts."""
         return max(1, self.own + self.points)
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoostLimits:
-    """Limits of boosts."""
+    """Limits on the boosts that the bridge may set."""
 
     points: int
     """Maximum boost of a job."""
     depth: int = 100
-    """Number of jobs at the front of the plan that are ordered; those behind have no boost."""
+    """Number of jobs at the front of the plan that are ordered; later jobs get no boost."""
     changes: int = 100
-    """Maximum number of changed jobs at a time, those at the front first."""
+    """Maximum number of boosts changed at a time; jobs at the front come first."""
 
     def __post_init__(self) -> None:
         for name in ("points", "depth", "changes"):
@@ -59,16 +60,16 @@ class PriorityBoostLimits:
 
     @property
     def min_gap(self) -> int:
-        """Distance of two ordered jobs: how far priorities may drift before they swap."""
+        """Minimum distance between the priorities of two ordered jobs: how far they may drift before the jobs swap."""
         return max(1, self.points // (HEAD_ROOM * (self.depth + 1)))
 
 
 def plan_boost_changes(
     wished: Sequence[BoostableJob], others: Iterable[BoostableJob], bounds: PriorityBoostLimits
 ) -> list[tuple[int, int]]:
-    """Return changed boosts by job: the front of the plan first, then those to remove.
+    """Return (job id, new boost) for each changed boost: the front of the plan first, then the removals.
 
-    `wished` is the plan's order. `others` are jobs outside the plan; they lose their boosts.
+    `wished` contains the planned jobs in order. `others` are jobs outside the plan, which lose their boosts.
     """
     front, behind = wished[: bounds.depth], [*wished[bounds.depth :], *others]
     found: dict[int, int] = {}
@@ -81,9 +82,9 @@ def plan_boost_changes(
 
 
 def order_agreement(wished: Sequence[BoostableJob]) -> float:
-    """Return the share of pairs of jobs of one tier that the cluster ranks in the order of the plan; 1 without pairs.
+    """Return the share of same-tier job pairs that the cluster ranks in plan order; 1 if there are no pairs.
 
-    1 minus the normalised Kendall distance.
+    The result is 1 minus the normalised Kendall distance.
     """
     pairs = right = 0
     for tier in {each.tier for each in wished}:
@@ -99,7 +100,7 @@ def order_agreement(wished: Sequence[BoostableJob]) -> float:
 def _in_tier(
     front: Sequence[BoostableJob], behind: Sequence[BoostableJob], bounds: PriorityBoostLimits
 ) -> dict[int, int]:
-    """Return the boosts of the movable jobs at one tier's front."""
+    """Return the boosts of the movable jobs at the front of one tier, by job id."""
     floor = sorted(max(1, each.own) if each.movable else each.displayed_priority for each in behind)
     layout = _layout(front, floor, bounds.points, bounds.min_gap)
     order = sorted(range(len(front)), key=lambda at: (-layout[at], at))
@@ -115,9 +116,9 @@ def _in_tier(
 
 
 def _layout(front: Sequence[BoostableJob], floor: Sequence[int], most: int, gap: int) -> list[int]:
-    """Return the lowest priorities with which every job precedes as many later ones as it can pass.
+    """Return the lowest priorities at which each job precedes as many later jobs as it can pass.
 
-    Built from the last job to the first. A job ignores those that it cannot pass.
+    The priorities are computed from the last job to the first. A job ignores the jobs that it cannot pass.
     """
     values, taken = [0] * len(front), list(floor)
     for at in range(len(front) - 1, -1, -1):
@@ -136,9 +137,9 @@ def _layout(front: Sequence[BoostableJob], floor: Sequence[int], most: int, gap:
 def _kept(
     front: Sequence[BoostableJob], fresh: Sequence[int], least: Sequence[int], bounds: PriorityBoostLimits, ties: bool
 ) -> list[int]:
-    """Return priorities that keep the longest ordered run of jobs and move the others between them.
+    """Return priorities that keep the longest ordered run of jobs unchanged and move the other jobs in between.
 
-    `least` are the minimum priorities. With `ties`, two jobs with equal priority are in order if their numbers are.
+    `least` are the minimum priorities. With `ties`, two jobs of equal priority are in order if their numbers are.
     """
     scale = len(front) + 1
     by_number = {each.id: rank for rank, each in enumerate(sorted(front, key=lambda each: -each.id))}
@@ -184,14 +185,14 @@ def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _points(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
-    """Return the boost that brings a job to a priority; the current one if that suffices."""
+    """Return the boost that raises a job to priority `value`, or the current boost if that suffices."""
     if each.displayed_priority == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0
 
 
 def _shown(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
-    """Return the priority nearest to `value` that a job can have."""
+    """Return the priority nearest to `value` that a job can reach."""
     if not each.movable:
         return each.displayed_priority
     return max(1, each.own + max(0, min(bounds.points, value - each.own)))

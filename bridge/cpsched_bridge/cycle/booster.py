@@ -1,7 +1,7 @@
-"""Boost priorities so that the cluster's own scheduler follows the plan's order, and remove these boosts.
+"""Set and remove priority boosts so that the cluster's own scheduler follows the plan's order.
 
-The boost ledger records each boost before it is sent. So, after a crash at any time, the next bridge can distinguish
-its boosts from others'. `docs/cycle.md` lists the cases.
+The boost ledger records each boost before it is sent. After a crash at any time, the next bridge process can therefore
+distinguish the bridge's boosts from other actors' boosts. `docs/cycle.md` lists the cases.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import boost_ledger_path
 
 KIND = "advise"
-"""Name of the command in journal and metrics."""
+"""Name of the command in the journal and the metrics."""
 SPARED_S = 300.0
-"""Seconds for which a job outside the plan keeps its boost: nodes that are being freed count as missing."""
+"""Seconds for which a job outside the plan keeps its boost, because nodes being freed count as missing."""
 MOST_BACK = 500
 """Maximum number of jobs whose boosts are removed in one cycle."""
 
 
 @dataclass(slots=True)
 class PriorityBooster:
-    """Boosts jobs on one cluster."""
+    """A component that sets and removes the priority boosts of one cluster's jobs."""
 
     backend: SupportsBoost
     book: BoostLedger
     settings: AdviseModeSettings
     keep_s: int = 30 * 86_400
-    """Seconds for which an entry outlives its job: a requeued job still has its boost."""
+    """Seconds for which a boost ledger entry outlives its job, because a requeued job still has its boost."""
     last: PriorityBoostReport | None = None
-    """Result of the last comparison with the cluster's order."""
+    """Result of the last comparison of the plan's order with the cluster's order."""
     _due_s: float = float("-inf")
-    """When the next boosts are due."""
+    """Monotonic time at which the next boosts are due."""
     _again_s: float = float("-inf")
-    """When to check again for boosts on requeued jobs."""
+    """Monotonic time of the next check for boosts on requeued jobs."""
     _clean: bool = False
-    """Whether no pending job had a boost of the bridge at the last check."""
+    """Whether the last check found no pending job with a boost set by the bridge."""
     _unplanned: dict[int, float] = field(default_factory=dict)
-    """Since when boosted jobs are outside the plan, by a monotonic clock."""
+    """Monotonic time since which each boosted job has been outside the plan, by job id."""
     _told_0: set[int] = field(default_factory=set)
-    """Jobs with a hidden boost that were set to 0; once is enough."""
+    """Ids of jobs whose hidden boost was set to 0, which is done only once."""
     _planned: dict[int, int] = field(default_factory=dict)
-    """Starts by the last plan."""
+    """Start times in the last plan, by job id."""
 
     @staticmethod
     def from_settings(backend: Backend, settings: Settings) -> PriorityBooster | None:
-        """Return the booster of a cluster; None in shadow mode, or if the cluster supports no boosts."""
+        """Return the booster of a cluster; None in shadow mode or if the cluster does not support boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
         book = BoostLedger(boost_ledger_path(settings), settings.durable)
         return PriorityBooster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
 
     def remember_plan(self, report: CycleReport) -> None:
-        """Remember a decision in advise mode until the next observation."""
+        """Store an advise mode decision until the next observation."""
         if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
             self._planned = report.decision.plan_by_job(report.snapshot)
 
     def report_early_starts(self, report: CycleReport) -> None:
-        """In advise mode, report jobs that the cluster started long before their planned start."""
+        """Report, in advise mode, the jobs that the cluster started long before their planned start."""
         planned, self._planned = self._planned, {}
         if report.mode != "advise":
             return
@@ -77,7 +77,7 @@ class PriorityBooster:
                 report.add_event("started_otherwise", words, job.id)
 
     def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
-        """In advise mode, send the order of the plan; in other modes, remove the boosts.
+        """Send the plan's order in advise mode, and remove the boosts in all other modes.
 
         Nothing is sent if the observation is `outdated`.
         """
@@ -86,7 +86,7 @@ class PriorityBooster:
         if report.mode != "advise":
             try:
                 self.remove_boosts(report, monotonic_s)
-            except BackendError as error:  # remaining boosts must not stop the rest
+            except BackendError as error:  # boosts that cannot be removed must not stop the rest of the cycle
                 report.add_event(
                     "points_left", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
                 )
@@ -96,9 +96,9 @@ class PriorityBooster:
             self.send_boosts(report, monotonic_s)
 
     def send_boosts(self, report: CycleReport, monotonic_s: float) -> None:
-        """Boost jobs if due. Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
+        """Boost jobs if that is due; do nothing without a decision.
 
-        Without a decision nothing changes.
+        Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
         """
         if report.decision is None or report.snapshot is None or monotonic_s < self._due_s:
             report.advised = self.last
@@ -123,9 +123,10 @@ class PriorityBooster:
         return [each for each in others if monotonic_s - self._unplanned[each.id] >= SPARED_S]
 
     def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
-        """Remove the bridge's boosts until no job has any.
+        """Remove the bridge's boosts until no job has one.
 
-        Afterwards check every `every_s` seconds while the boost ledger has entries: a requeued job has its boost again.
+        Afterwards, check again every `every_s` seconds while the boost ledger has entries: a requeued job regains its
+        boost.
         """
         self.last = report.advised = None
         self._due_s = float("-inf")
@@ -140,7 +141,7 @@ class PriorityBooster:
         self._clean = all(each.id in self._told_0 for each in wanted)
 
     def count_boosted_jobs(self) -> int:
-        """Return how many jobs may have a boost of the bridge; 0 once the cluster has shown that none has."""
+        """Return how many jobs may have a boost set by the bridge; 0 once the cluster has shown that there are none."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _ranks(self, now_s: int) -> Sequence[QueueRank]:
@@ -152,7 +153,7 @@ class PriorityBooster:
         return PriorityBoost(rank.id, points, _instead_of(rank, self.book))
 
     def _tell(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-        """Record and send boosts, and report the outcomes. Removals need no record."""
+        """Record boosts, send them, report the outcomes, and return them. Removals need no record."""
         if not advice:
             return ()
         raised = {each.id: each.points for each in advice if each.points}
@@ -167,7 +168,7 @@ class PriorityBooster:
 
 
 def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
-    """Return the jobs with a planned start, by start, then by position in the queue."""
+    """Return the ids of jobs with a planned start, sorted by start time and then by position in the queue."""
     plan = decision.plan_by_job(snapshot) | dict.fromkeys(decision.starts_by_job(snapshot), snapshot.now_s)
     place = {job.id: at for at, job in enumerate(snapshot.queued_jobs())}
     return sorted(plan, key=lambda id: (plan[id], place.get(id, 0), id))
@@ -176,9 +177,9 @@ def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
 def split_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
 ) -> tuple[list[BoostableJob], list[BoostableJob]]:
-    """Split the cluster's entries into planned ones, in the order of the plan, and others.
+    """Split the cluster's entries into planned entries, in plan order, and all others. Return both lists.
 
-    Pending tasks of an array share one entry: it has the position of the first planned one.
+    Pending tasks of an array share one entry, which takes the position of the first planned task.
     """
     place = {job_id: at for at, job_id in enumerate(order)}
     planned: list[tuple[int, BoostableJob]] = []
@@ -197,7 +198,7 @@ def split_by_plan(
 
 
 def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
-    """Return the removals of the bridge's boosts, and of recorded ones that the cluster does not show."""
+    """Return orders to remove the bridge's boosts, including recorded boosts that the cluster does not show."""
     found = []
     for rank in ranks:
         known = _instead_of(rank, book)
@@ -207,9 +208,9 @@ def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[Pr
 
 
 def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int = 3) -> list[str]:
-    """Remove all boosts of the bridge. Return one line per problem. The boost ledger is not written.
+    """Remove all boosts of the bridge without writing the boost ledger. Return one line per problem.
 
-    Call this after the cluster was read.
+    The caller must read the cluster first.
     """
     problems: list[str] = []
     if not book.by_id:
@@ -239,7 +240,7 @@ def _instead_of(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
 
 
 def _asked(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-    """Return the outcomes. Record a `BackendError` for each job, and raise it again."""
+    """Send boosts and return the outcomes. Record a `BackendError` for each job, then raise it again."""
     try:
         return backend.set_boosts(advice)
     except BackendError as error:
