@@ -396,7 +396,7 @@ class Backend(Protocol):
         ...
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Return the cluster's current state. `pinned`: the jobs that the bridge has pinned, according to the ledger."""
+        """Return the cluster's current state. `pinned`: jobs that the bridge has pinned, as recorded in the ledger."""
         ...
 
     def history(self) -> Sequence[EndedJob]:

@@ -1,4 +1,4 @@
-"""Whether the bridge may act: checks, mode, and pauses."""
+"""Determine whether the bridge may act: readiness checks, mode, and pauses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 UNANSWERED = "checks"
-"""Name of the check that the checks can run."""
+"""Name of the check that all other checks could be run."""
 
 
 @dataclass(slots=True)
 class BridgeModeSwitch:
-    """The current mode. A pause applies to modes that write to the cluster; shadow mode never writes."""
+    """The current mode. A pause affects only modes that write to the cluster; shadow mode never writes."""
 
     configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
@@ -28,21 +28,21 @@ class BridgeModeSwitch:
     breaker: CircuitBreaker
     systemd: SystemdNotifier
     trouble: Callable[[], str | None] = lambda: None
-    """Returns why the bridge must pause as long as the condition lasts."""
+    """Returns why the bridge must pause, for as long as the condition lasts, or None."""
     _last: Mode | None = field(default=None, init=False)
-    """The last reported mode."""
+    """The mode that was last reported."""
     _unwritten: str = field(default="", init=False)
-    """The reason of a pause that the disk could not store."""
+    """The reason for a pause that could not be written to disk; empty if there is none."""
 
     def choose_mode(self) -> Mode:
-        """Return the mode of the starting cycle."""
+        """Return the mode for the cycle that is about to start."""
         if self.configured == "shadow":
             return "shadow"
         return self.configured if self.pause_reason() is None else "paused"
 
     @property
     def wants_leadership(self) -> bool:
-        """Whether the bridge would control or advise if no other bridge did."""
+        """Return whether the bridge would be in control or advise mode if there were no other bridge."""
         return self.configured != "shadow" and self._own_reason() is None
 
     def pause_reason(self) -> str | None:
@@ -53,7 +53,7 @@ class BridgeModeSwitch:
         return self._unwritten or self.pause.read_reason() or self.trouble()
 
     def report_mode_change(self, report: CycleReport) -> None:
-        """Report a changed mode. The circuit breaker restarts from zero after a pause."""
+        """Report a change of mode. After a pause, reset the circuit breaker."""
         report.paused = (self.pause_reason() or "") if report.mode == "paused" else ""
         if report.mode == self._last:
             return
@@ -64,9 +64,10 @@ class BridgeModeSwitch:
         self.systemd.notify(f"STATUS={report.mode}")
 
     def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
-        """Pause from the next cycle if the circuit breaker trips at a monotonic time.
+        """Pause the bridge, from the next cycle, if the circuit breaker has tripped at monotonic time `now_s`.
 
-        Raise `OSError` if the disk cannot store it. The bridge pauses nevertheless, and the next call writes it.
+        Raise `OSError` if the pause cannot be written to disk. The bridge pauses nevertheless, and the next call
+        retries the write.
         """
         verdict, report.failing_users = self.breaker.trip_reason(now_s), len(self.breaker.list_failing_users(now_s))
         if verdict is not None and report.mode in ("advise", "control"):
@@ -79,20 +80,20 @@ class BridgeModeSwitch:
 
 @dataclass(slots=True)
 class PeriodicReadinessChecks:
-    """Repeats the checks of `cpsched doctor` every `every_s` seconds, also before the first; 0: never."""
+    """A runner of the `cpsched doctor` checks: before the first cycle and then every `every_s` seconds; 0: never."""
 
     backend: Backend
     every_s: float
     now_s: float
     mode: str = "control"
-    """The configured mode; other modes' checks are omitted."""
+    """The configured mode; checks for other modes are omitted."""
     _failing: dict[str, str] = field(default_factory=dict, init=False)
 
     def run_if_due(self, now_s: float, report: CycleReport) -> None:
-        """Run the checks if they are due at a monotonic time.
+        """Run the checks if they are due at monotonic time `now_s`.
 
-        A check is an event when it starts to fail, when its text changes, and when it passes again. A failed check does
-        not fail the cycle: jobs continue as long as possible.
+        Report an event when a check starts to fail, when its text changes, and when it passes again. A failed check
+        does not fail the cycle, so that jobs continue as long as possible.
         """
         if not self.every_s or now_s - self.now_s < self.every_s:
             return
@@ -114,14 +115,14 @@ class PeriodicReadinessChecks:
 
 
 def select_checks(checks: Iterable[Check], mode: str) -> list[Check]:
-    """Return the checks of a configured mode; in shadow mode all, with those of advise mode as warnings."""
+    """Return the checks that apply to a configured mode; in shadow mode all, with advise mode's checks as warnings."""
     if mode == "shadow":
         return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
     return [check for check in checks if check.mode in ("", mode)]
 
 
 def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
-    """Raise `NotReady` naming every required check that fails and how to fix it."""
+    """Raise `NotReady` if a required check fails. The error lists all failed checks and their fixes."""
     broken = [check for check in checks if check.required and not check.ok]
     if broken:
         lines = (f"  {check.name}: {_words(check)}" for check in broken)

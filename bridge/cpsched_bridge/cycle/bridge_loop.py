@@ -1,8 +1,8 @@
-"""The loop: observe, learn, reconcile, decide, apply, record, and report to the listeners.
+"""The main loop: observe, learn, reconcile, decide, apply, record, and notify the listeners.
 
-The loop uses ports, never adapters. One cycle takes one observation and ends in one `CycleReport`. A failure of the
-cluster, the disk, the policy or the bridge itself fails the cycle, and the loop continues. Only `SystemExit` and
-`KeyboardInterrupt` end the loop, and the held jobs are released then, too.
+The loop uses ports, never adapters. Each cycle makes one observation and produces one `CycleReport`. If the cluster,
+the disk, the policy or the bridge itself fails, the cycle fails and the loop continues. Only `SystemExit` and
+`KeyboardInterrupt` end the loop; held jobs are released in that case, too.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from cpsched_bridge.store.state_paths import take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_S = 120.0
-"""Time limit of one part of a stop; equal to `TimeoutStopSec` of the unit."""
+"""Time limit in seconds for each part of a stop; equal to `TimeoutStopSec` of the systemd unit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BridgeParts:
-    """The parts of a bridge. `listeners` receive each cycle's report."""
+    """The components of a bridge. `listeners` receive each cycle's report."""
 
     backend: Backend
     policy: Policy
     in_force: EffectiveConfig
-    """The specifications of `policy` and `fallback`, for the journal."""
+    """The effective configuration, including the specifications of `policy` and `fallback`, for the journal."""
     ledger: Ledger
     journal: Journal
     pause: PauseFile
@@ -63,14 +63,14 @@ class BridgeParts:
     settings: Settings
     listeners: Sequence[Listener] = ()
     fallback: Policy | None = None
-    """Decides if `policy` hangs or fails."""
+    """Policy that decides if `policy` hangs or fails."""
     systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
     startup: BridgeStartup = field(default_factory=BridgeStartup)
-    """Steps before the first decision."""
+    """Steps to finish before the first decision."""
 
 
 class Bridge:
-    """One bridge: `run` repeats `cycle` until the clock stops, then calls `stop`."""
+    """A bridge process. `run` repeats `cycle` until the clock stops, then calls `stop`."""
 
     def __init__(self, parts: BridgeParts) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
@@ -91,12 +91,12 @@ class Bridge:
         self._telling = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then run cycles until the clock stops. Return one line per reason why jobs could not be released.
+        """Start up, then run cycles until the clock stops. Return one line per problem with releasing the jobs.
 
-        Raise `InvalidSetting` if the first observation shows that a setting does not fit the cluster.
+        Raise `InvalidSetting` if the first observation shows that a setting does not match the cluster.
 
-        A start-up that takes longer than held jobs may wait continues during the cycles, which decide nothing until it
-        ends.
+        If the start-up takes longer than held jobs may wait, it continues during the cycles, which make no decisions
+        until it ends.
         """
         log = structlog.get_logger("bridge")
         if not can_interrupt():
@@ -118,7 +118,10 @@ class Bridge:
         return self.stop()
 
     def cycle(self) -> CycleReport:
-        """Run one cycle. Failures go into the report; only an `InvalidSetting` of the first observation is raised."""
+        """Run one cycle and return its report, which includes failures.
+
+        Only an `InvalidSetting` of the first observation is raised.
+        """
         # 1. Begin: remaining start-up, mode, time.
         waits_for = self.parts.startup.pending_step() or ""
         if waits_for:
@@ -136,7 +139,7 @@ class Bridge:
         self.timing.note_load(report)
         report.stuck = self._sending.stuck_job_count
         self._telling.record_cycle(report)
-        # 5. Report to the start-up's listeners, the log and the listeners.
+        # 5. Notify the start-up's listeners, the log and the listeners.
         with fail_cycle_on_error(report):
             self.parts.startup.report_step(report.waits_for)
         self._telling.notify_listeners(report)
@@ -174,7 +177,7 @@ class Bridge:
                 self._adviser.apply(report, self.mode.claims.is_outdated(self._now_s), self._now_s)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
-        """Update the ledger to the observation; in shadow mode it is empty."""
+        """Update the ledger to match the observation, and back off jobs. In shadow mode, the ledger is empty."""
         if report.mode == "shadow":
             return
         starts = self._sending.reconcile(seen, report)
@@ -187,7 +190,7 @@ class Bridge:
             )
 
     def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Train and ask the policy. Its failure must not affect held jobs."""
+        """Train the policy and request a decision. A failure of the policy must not affect held jobs."""
         try:
             self._deciders.decide(seen, entries, report)
         except PolicyFailure as failure:
@@ -201,12 +204,12 @@ class Bridge:
         self.parts.startup.record_decision_wait(report.waits_for, self._now_s)
 
     def stop(self) -> list[str]:
-        """Release the held jobs, unless they are to be kept. Return one line per problem."""
+        """Release the held jobs unless the settings keep them held. Return one line per problem."""
         backend, ledger, settings, claims = self.parts.backend, self.parts.ledger, self.parts.settings, self.mode.claims
         self._note_stopping()
         problems, released = [], -ledger.counts_by_state()[LedgerState.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
-            with contextlib.suppress(CompilationCancelled):  # of a simulated cluster in this process
+            with contextlib.suppress(CompilationCancelled):  # raised by a simulated cluster in this process
                 problems = release_all_jobs(
                     backend, ledger, "the bridge stops", self._beside_another, goes_on=self._note_stopping
                 )
@@ -226,15 +229,15 @@ class Bridge:
         return problems
 
     def _note_stopping(self) -> None:
-        """Report to systemd that the bridge is stopping: the time grows with the number of held jobs."""
+        """Notify systemd that the bridge is stopping, with a time limit that grows with the number of held jobs."""
         self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_S)}")
 
     def _beside_another(self, seen: Observation) -> bool:
-        """Return whether another bridge is in control, which may have taken over since the last cycle."""
+        """Return whether another bridge is in control; it may have taken over since the last cycle."""
         return self.mode.claims.find_other_leader(seen.claim, self._now_s) is not None
 
     def _while_starting(self) -> None:
-        """Send a sign of life before the first cycle, which reports failures, and remove old pins."""
+        """Send a keep-alive during the start-up and remove old pins. The first cycle reports any failures."""
         with contextlib.suppress(OSError):
             self._telling.heart.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
@@ -247,7 +250,7 @@ class Bridge:
         self._telling.late += report.happenings
 
     def _trouble(self) -> str | None:
-        """Return why the bridge must not hold or boost jobs now although it is not paused."""
+        """Return why the bridge must not hold or boost jobs now, even if it is not paused; None if it may."""
         return self._telling.heart.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
             self._now_s
         )
@@ -258,7 +261,7 @@ class Bridge:
 
 
 def _heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the age of the previous bridge's heartbeat; None if it cannot be read."""
+    """Return the age in seconds of the previous bridge's heartbeat; None if unreadable or missing."""
     try:
         return read_age_s(settings.heartbeat_path)
     except OSError:

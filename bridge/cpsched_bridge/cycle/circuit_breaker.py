@@ -1,4 +1,4 @@
-"""Count failures, and pause the bridge after too many."""
+"""Count failures and pause the bridge after too many."""
 
 from __future__ import annotations
 
@@ -12,41 +12,42 @@ from cpsched_bridge.equivalence import equivalence_key
 from cpsched_bridge.ports import Observation
 
 WINDOW_S = 300.0
-"""Seconds in which failures count; long enough for a restart of the cluster's controller."""
+"""Seconds for which a failure counts; long enough to cover a restart of the cluster's controller."""
 FAILED_STARTS = 3
-"""Consecutive failed starts after which a user counts as failing: one or two have causes of their own."""
+"""Consecutive failed starts after which a user counts as failing; one or two may have unrelated causes."""
 FAILED_DECISIONS = 5
-"""Consecutive failed or invalid decisions after which the bridge pauses."""
+"""Number of consecutive failed or invalid decisions after which the bridge pauses."""
 _REMEMBERED = 8
-"""Maximum number of remembered failed starts per user, newest first."""
+"""Maximum number of failed starts stored per user; the newest are kept."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """Recent results of one user's starts."""
+    """The recent results of one user's starts."""
 
     failed: deque[tuple[float, frozenset[Suspect]]]
-    """Time and suspects of each failed start since the last successful one, newest only."""
+    """Time and suspects of the newest failed starts since the last successful start."""
     true_s: float = -math.inf
 
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Trips if at least `failing_users` users, and most users, have only failed starts, or if decisions keep failing.
+    """A breaker that trips if at least `failing_users` users, and most users, have only failed starts.
 
-    A user counts once, regardless of the number of failed starts. A common cause clears the cluster: if without the
-    starts that involve some user, account, partition, QOS, shape or node too few failing users remain, the breaker does
-    not trip. A kind with only one known value, such as the partition of a site with one partition, is no such cause.
+    It also trips if decisions keep failing. Each user counts once, regardless of the number of failed starts. The
+    breaker does not trip if the failures have a common cause other than the cluster: a user, account, partition, QOS,
+    shape or node without whose starts too few failing users remain. A kind with only one known value, for example the
+    partition at a site with one partition, cannot be such a cause.
     """
 
     failing_users: int
     _users: dict[str, _Record] = field(default_factory=dict)
     _known: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
-    """Names of each kind that were seen; at most two, to know that there is more than one."""
+    """Names seen of each kind; at most two, which is enough to show that there is more than one."""
     _bad_decisions: int = 0
 
     def record_reading(self, seen: Observation, starts: StartOutcomes, at_s: float) -> None:
-        """Record the users and names of an observation, and the results of starts, at a monotonic time."""
+        """Record the users and names in an observation, and the outcomes of starts, at monotonic time `at_s`."""
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
             for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
@@ -64,11 +65,11 @@ class CircuitBreaker:
         return self._users.setdefault(user, _Record(deque(maxlen=_REMEMBERED)))
 
     def record_decision(self, good: bool) -> None:
-        """Record whether a decision was applicable."""
+        """Record whether a decision could be applied."""
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
     def list_failing_users(self, now_s: float) -> list[str]:
-        """Return the users with only failed starts at a monotonic time."""
+        """Return the users that have only failed starts at monotonic time `now_s`."""
         from_s = now_s - WINDOW_S
         for user, record in list(self._users.items()):
             while record.failed and record.failed[0][0] < from_s:
@@ -78,7 +79,7 @@ class CircuitBreaker:
         return [user for user, record in self._users.items() if len(record.failed) >= FAILED_STARTS]
 
     def trip_reason(self, now_s: float) -> str | None:
-        """Return why the bridge must pause, or None."""
+        """Return why the bridge must pause, or None if it need not."""
         failing = self.list_failing_users(now_s)
         enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
         if enough and self._culprit(failing) is None:
@@ -88,7 +89,7 @@ class CircuitBreaker:
         return None
 
     def _culprit(self, failing: Sequence[str]) -> Suspect | None:
-        """Return a suspect without whose starts too few failing users remain."""
+        """Return a suspect without whose starts too few failing users remain, or None."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}
@@ -99,6 +100,6 @@ class CircuitBreaker:
         return None
 
     def reset(self) -> None:
-        """Restart from zero after a resume."""
+        """Forget all recorded failures after a resume."""
         self._users.clear()
         self._bad_decisions = 0

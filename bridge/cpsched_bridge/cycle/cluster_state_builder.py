@@ -1,7 +1,7 @@
 """Build the cluster state for a decision from an observation and the ledger.
 
-The observation shows the cluster, and the ledger the bridge's jobs. Together they define which jobs may start, and
-which nodes are reserved for starting jobs.
+The observation describes the cluster, and the ledger the bridge's jobs. Together, they determine which jobs may start
+and which nodes are reserved for starting jobs.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _NOT_OURS = {
     Hold.PLUGIN: "held for the bridge, which has not adopted it yet",
     Hold.ADMIN: "held by an administrator, not by the bridge",
 }
-"""Why a job that the ledger does not contain is not decided on."""
+"""Why the bridge does not schedule a job that is missing from the ledger, by the kind of its hold."""
 
 
 def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry], controlling: bool) -> ClusterState:
-    """Return the cluster state, by the ledger's `entries`.
+    """Return the cluster state for an observation and the ledger's `entries`.
 
-    - In control, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as running
-      on the nodes of their starts.
-    - Otherwise the queue contains the jobs that the bridge would manage in control.
-    - For any observation, no job occurs twice, and free amounts are not negative.
+    - In control mode, the queue contains the jobs that may start. Starting jobs (released, not yet running) count as
+      running on the nodes of their starts.
+    - In other modes, the queue contains the jobs that the bridge would manage in control mode.
+    - For any observation, no job occurs twice and free amounts are never negative.
     """
     may_start = _startable if controlling else _decidable
     queue = tuple(p.job for p in seen.pending if may_start(p, entries))
@@ -48,7 +48,7 @@ def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry
 
 
 def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
-    """Return `jobs` in order, the first of each id: a duplicate of an adapter must not start a job twice."""
+    """Return `jobs` in order, keeping the first per id: a duplicate from an adapter must not start a job twice."""
     first: dict[int, T] = {}
     for job in jobs:
         first.setdefault(id_of(job), job)
@@ -56,7 +56,7 @@ def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
 
 
 def _startable(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
-    """Whether the ledger has the job as managed, and the cluster shows it as held."""
+    """Return whether the ledger records the job as managed and the cluster shows it as held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is LedgerState.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
@@ -68,9 +68,9 @@ def _decidable(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> b
 
 
 def _promised(seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> tuple[IntArray, list[RunningJob]]:
-    """Return the free amounts without those reserved for starting jobs, and these jobs.
+    """Return the free amounts minus the reservations of starting jobs, and the starting jobs.
 
-    A job whose nodes are gone or taken is omitted: its start will fail.
+    A job whose nodes are gone or taken is omitted because its start will fail.
     """
     free = seen.free.copy()
     coming = []
@@ -101,9 +101,10 @@ def list_unscheduled_jobs(
     limited: Mapping[int, str] = NOT_LIMITED,
     put_off: frozenset[int] = frozenset(),
 ) -> list[UnscheduledJob]:
-    """Return the pending jobs that are not decided on, with reasons.
+    """Return the pending jobs that the bridge does not schedule, with reasons.
 
-    `limited` are those that a limit of the site keeps waiting, `put_off` those that back off after failed starts.
+    `limited` maps jobs that wait because of a site limit to the reason. `put_off` are jobs that back off after failed
+    starts.
     """
     found = [
         UnscheduledJob(left.job_id, "unsupported", format_reason(left.reason), left.label, left.user)

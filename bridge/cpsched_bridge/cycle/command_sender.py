@@ -1,7 +1,7 @@
-"""Send the ledger's intents to the cluster and record the results.
+"""Send the ledger's intents to the cluster and record the outcomes.
 
-The order makes a crash harmless: write the intent, send the command, write its outcome. The crash table in
-`docs/cycle.md` lists every point in between.
+The order of the steps makes a crash harmless: write the intent, send the command, write the outcome. The crash table
+in `docs/cycle.md` lists every possible point of a crash.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 
 UNSETTLED = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK})
-"""States that a job leaves within one or two cycles if the cluster carries out its commands."""
+"""States that a job leaves within one or two cycles if the cluster carries out the commands for the job."""
 
 
 @dataclass(slots=True)
 class CommandBudget:
-    """Remaining number of jobs for which a cycle may send commands, first come, first served."""
+    """The remaining number of jobs for which a cycle may send commands, first come, first served."""
 
     left: int
 
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
-        """Return the permitted part of `wanted`, in order: the first of each user, then the second, ...
+        """Return the permitted part of `wanted`, in order: the first item of each user, then the second, and so on.
 
-        `whose` returns the user, so that no user's commands wait for all of another user's.
+        `whose` returns the user of an item. So, no user's commands wait for all commands of another user.
         """
         taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
         self.left -= len(taken)
@@ -59,7 +59,7 @@ def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[
 
 
 class CommandSender:
-    """Sends the three commands in batches, and records intents and outcomes."""
+    """A sender of command batches that records intents and outcomes in the ledger."""
 
     def __init__(self, backend: Backend, ledger: Ledger, conduct: ReconcileOptions, retries: CommandRetries) -> None:
         self._backend = backend
@@ -75,12 +75,12 @@ class CommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> None:
-        """Send the holds and releases that the ledger intends, for jobs that are pending in this observation.
+        """Send the ledger's intended holds and releases for jobs that are pending in this observation.
 
-        Failed starts come first, because they occupy nodes. Jobs that a user or an administrator held after a pin of
-        the bridge come last: the pin is removed and the hold stays. With `pins_only`, send only for jobs that may be
-        pinned. What this cycle has sent is not sent again. If `starts_follow`, jobs left to the cluster since this
-        observation wait, because they would take the nodes of those starts.
+        Failed starts come first because they occupy nodes. Jobs that a user or an administrator held after the bridge
+        had pinned them come last: the pin is removed and the hold stays. Commands sent earlier in this cycle are not
+        repeated. If `starts_follow`, jobs left to the cluster since this observation wait, because they would take the
+        nodes of the starts. With `pins_only`, send commands only for jobs that may be pinned.
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
@@ -108,12 +108,12 @@ class CommandSender:
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
     ) -> list[int]:
-        """Start held jobs, each on its chosen nodes in the layout that the cluster will use.
+        """Start held jobs, each on its chosen nodes, in the layout that the cluster will use.
 
-        Return the jobs whose starts were refused, without those that were not sent.
+        Return the ids of the jobs whose starts the cluster refused, excluding starts that were not sent.
 
-        Raise the backend's error if no job was touched (all stay held), or if all may have been (the next observation
-        shows it).
+        Raise the backend's error if no job was touched, so that all stay held, or if all jobs may have been touched,
+        which the next observation shows.
         """
         names = cluster.node_names
         decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
@@ -157,7 +157,7 @@ class CommandSender:
 
     def _not_started(self, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start refused: {outcome.detail}"
-        if outcome.code == "not_sent":  # not this job's failure
+        if outcome.code == "not_sent":  # does not count as a failure of this job
             return make_transition(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
         return make_failed_transition(
             self._entry(outcome.job_id), LedgerState.HELD, now_s, why, self.conduct, pinned=False
@@ -192,7 +192,7 @@ class CommandSender:
         kind: str,
         report: CycleReport,
     ) -> Sequence[Outcome]:
-        """Return the outcomes of a batch. Record a `BackendError` for each job, and raise it again."""
+        """Send a batch and return the outcomes. Record a `BackendError` for each job, then raise it again."""
         try:
             outcomes = command(batch)
         except BackendError as error:
@@ -206,7 +206,7 @@ class CommandSender:
         if outcome.result == "done":
             return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
-            if outcome.code == "held_by_administrator":  # no failure: the next observation shows the holder
+            if outcome.code == "held_by_administrator":  # not a failure: the next observation shows the holder
                 return make_caused_transition(entry, entry.state, now_s, outcome.code)
             return make_failed_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
         return None

@@ -1,4 +1,4 @@
-"""Send a cycle's commands within one allowance: the ledger's intents, then the starts."""
+"""Send the commands of a cycle within one budget: the ledger's intents, then the starts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntry
 
 FORGET_EVERY = 1000
-"""Cycles between two clean-ups of the ledger."""
+"""Number of cycles between two clean-ups of the ledger."""
 OUTDATED = "the observation is so old that another bridge may have taken over: no command is sent"
 
 
 @dataclass(slots=True)
 class CycleCommands:
-    """Sends the commands that follow from the last observation. Shadow mode sends none."""
+    """A sender of the commands that result from the last observation. In shadow mode, it sends none."""
 
     backend: Backend
     ledger: Ledger
@@ -36,10 +36,10 @@ class CycleCommands:
     _starts: StartTracker = field(default_factory=StartTracker, init=False)
     _retries: CommandRetries = field(default_factory=CommandRetries, init=False)
     _glance_s: float = field(default=float("-inf"), init=False)
-    """Time of the next search for pins of an earlier run."""
+    """Monotonic time of the next search for pins left by an earlier run."""
 
     def _conduct(self, report: CycleReport) -> ReconcileOptions:
-        """Return how to treat the ledger's jobs in this cycle."""
+        """Return the options for reconciling the ledger in this cycle."""
         start = self.settings.start
         beside = report.rival is not None
         apart = not self.backend.starts_in_one_change
@@ -48,7 +48,7 @@ class CycleCommands:
         return ReconcileOptions(control, start.adopt, start.timeout_s, start.max_failures, beside, apart, was_away)
 
     def reconcile(self, seen: Observation, report: CycleReport) -> StartOutcomes:
-        """Update the ledger to the observation. Return the results of starts."""
+        """Update the ledger to match the observation. Return the outcomes of starts."""
         transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._conduct(report))
         self.record_transitions(transitions, report)
         if report.number % FORGET_EVERY == 0:
@@ -61,15 +61,15 @@ class CycleCommands:
         return len(self._retries.stuck)
 
     def record_transitions(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
-        """Write transitions to the ledger, and report them."""
+        """Write transitions to the ledger and report them."""
         self.ledger.record(transitions, report.number)
         self._starts.report_transitions(transitions, self._now_s, report)
 
     def remove_orphaned_pins(self, reader: ObservationReader, report: CycleReport) -> None:
-        """Remove pins of an earlier run during start-up, once per interval.
+        """Remove pins left by an earlier run, once per interval during start-up.
 
-        A start-up may take a minute, and a pinned pending job must not wait for it: if its node leaves the cluster's
-        configuration meanwhile, the cluster cancels the job. The first cycle does all else.
+        A start-up may take a minute, which is too long for a pinned pending job: if its node is removed from the
+        cluster's configuration meanwhile, the cluster cancels the job. The first cycle does everything else.
         """
         now_s = self._now_s
         if now_s < self._glance_s or not self.ledger.get_pinned_ids():
@@ -85,10 +85,11 @@ class CycleCommands:
             )
 
     def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
-        """Remove pins of failed starts, and of jobs that were requeued or held since.
+        """Remove the pins of failed starts and of jobs that were requeued or held after their start.
 
-        This precedes the decision, which may take long: a pinned pending job is lost if its node leaves the cluster.
-        Return the ledger from before: such a job is decided on once an observation shows it without a pin.
+        This happens before the decision, which may take long: a pinned pending job is lost if its node leaves the
+        cluster. Return the ledger's entries from before the removal, because the bridge schedules such a job again only
+        after an observation shows it without a pin.
         """
         entries = self.ledger.by_id
         unsettled = [*self.ledger.list_entries(*UNSETTLED), *self.ledger.list_orphaned_pins()]
@@ -99,10 +100,10 @@ class CycleCommands:
         return entries
 
     def apply(self, seen: Observation, report: CycleReport) -> None:
-        """Send the ledger's intents, then the starts, within one cycle's allowance.
+        """Send the ledger's intents and then the starts, within the budget of one cycle.
 
         Jobs left to the cluster since this observation are released after the starts. If that fails, the next cycle
-        releases them before its starts.
+        releases them before its own starts.
         """
         if report.mode == "shadow":
             return
@@ -123,7 +124,7 @@ class CycleCommands:
             self._commands(report).send_intents(seen, allowance, report)
 
     def _stand_aside(self, report: CycleReport) -> None:
-        """While no bridge is in control, let the cluster's own scheduler start all jobs."""
+        """Let the cluster's own scheduler start all jobs while no bridge is in control."""
         if report.mode != "control" and report.rival is None:
             for problem in open_queues(self.backend):
                 report.add_event("still_held", problem)
@@ -136,7 +137,7 @@ class CycleCommands:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:
-        """Send the ledger's intents. Return False, and send nothing, if the observation is too old."""
+        """Send the ledger's intents. Return False without sending anything if the observation is too old."""
         if self.claims.is_outdated(self._now_s):
             report.record_failure("outdated", OUTDATED)
             return False

@@ -1,4 +1,4 @@
-"""Names of a cycle's exceptions in journal, metrics and results."""
+"""Names for the exceptions of a cycle in the journal, metrics and results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, InvalidSetting
 
 INTERNAL = "internal_error"
-"""Name of an unexpected exception: a bug of the bridge, of an adapter or of a listener."""
+"""Name of an unexpected exception, which indicates a bug in the bridge, an adapter or a listener."""
 
 STORAGE = "storage_error"
 
 _LONGEST_TRACEBACK = 10_000
 _CALLS = 30
-"""Maximum number of calls in a logged traceback."""
+"""Maximum number of calls shown in a logged traceback."""
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (BackendTimeout, "backend_timeout"),
@@ -33,14 +33,14 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def get_failure_kind(error: Exception) -> str:
-    """Return the snake-case name of the failure."""
+    """Return the snake-case name of a failure."""
     return next((name for kind, name in _KINDS if isinstance(error, kind)), INTERNAL)
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return type and message of an exception in limited length, even if its message cannot be formatted.
+    """Return the type and message of an exception, with limited length, even if formatting the message fails.
 
-    A `PolicyError` names the part of the policy and its exception, so its own type is omitted.
+    The type of a `PolicyError` is omitted because its message names the part of the policy and the original exception.
     """
     words = exception_message(error)
     named = words if isinstance(error, PolicyError) else f"{type(error).__name__}: {words}"
@@ -48,15 +48,15 @@ def describe_failure(error: BaseException) -> str:
 
 
 def format_traceback(error: BaseException) -> str:
-    """Return the innermost calls of an exception's traceback for the log, in limited length."""
+    """Return the innermost calls of an exception's traceback, with limited length, for the log."""
     return "".join(traceback.format_exception(error, limit=-_CALLS))[:_LONGEST_TRACEBACK]
 
 
 @contextmanager
 def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
-    """Convert an exception in this block into a failed cycle; those of type `storage` are disk failures.
+    """Convert an exception in this block to a failure of the cycle; exceptions of type `storage` are disk failures.
 
-    An `InvalidSetting` is raised, because it must end the bridge.
+    An `InvalidSetting` is raised again because it must end the bridge.
     """
     try:
         yield
@@ -70,6 +70,6 @@ def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Itera
 
 
 def log_traceback(report: CycleReport, error: Exception) -> None:
-    """Log the traceback of an unexpected exception, if the log accepts it."""
+    """Log the traceback of an unexpected exception if the log can be written."""
     with contextlib.suppress(OSError, ValueError):
         structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=format_traceback(error))

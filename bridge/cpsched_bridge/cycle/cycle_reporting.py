@@ -1,6 +1,6 @@
-"""The end of a cycle: record its round and events, write the log, notify the listeners.
+"""Finish a cycle: record the round and its events, write the log, and notify the listeners.
 
-Each step runs even if another one fails: a full disk does not prevent notifications.
+Each step runs even if another one fails. For example, a full disk does not prevent notifications.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState
 Listener = Callable[[CycleReport], None]
 
 _NEWS = frozenset({"mode", "started", "in_force", "transport"})
-"""Events that are not problems."""
+"""Kinds of events that are not problems."""
 
 
 @dataclass(slots=True)
 class CycleReporter:
-    """Records and reports cycles."""
+    """A component that records cycles and reports them."""
 
     journal: Journal
     ledger: Ledger
@@ -38,34 +38,34 @@ class CycleReporter:
     in_force: EffectiveConfig
     listeners: Sequence[Listener]
     late: list[CycleEvent] = field(default_factory=list, init=False)
-    """Events after their cycle's report was sent; the next report includes them."""
+    """Events that occurred after their cycle's report had been sent; the next report includes them."""
     number: int = field(init=False)
-    """The last cycle."""
+    """Number of the last cycle."""
 
     def __post_init__(self) -> None:
         self.number = max(self.journal.last_round, self.ledger.last_round())  # the journal may be new
 
     def new_report(self, mode: Mode, waits_for: str) -> CycleReport:
-        """Return the report of the next cycle, with the late events."""
+        """Return a new report for the next cycle, including the late events."""
         self.number += 1
         late, self.late = self.late, []
         return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, happenings=late)
 
     def note_start(self) -> None:
-        """Let the first cycle report the previous bridge and the effective settings."""
+        """Add the previous bridge's end and the effective settings to the report of the first cycle."""
         self.late += self._former()
         if self.in_force.rows:
             self.late.append(CycleEvent("in_force", self.in_force.to_text()))
 
     def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
-        """Record the end of the bridge. A failure of journal or log does not prevent the stop."""
+        """Record that the bridge stops. A failure of the journal or the log does not prevent the stop."""
         with contextlib.suppress(Exception):
             self.journal.write_stop(self.pace.unix_s(), self.number, problems)
         with contextlib.suppress(OSError):
             structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
 
     def _former(self) -> list[CycleEvent]:
-        """Return what the journal records of the previous bridge."""
+        """Return events about the previous bridge, as recorded in the journal."""
         try:
             sign = self.journal.last_activity()
         except Exception as error:
@@ -83,7 +83,7 @@ class CycleReporter:
         ]
 
     def record_cycle(self, report: CycleReport) -> None:
-        """Write the round and its events, and touch the heartbeat if nothing failed."""
+        """Write the round and its events, and update the heartbeat if nothing failed."""
         with fail_cycle_on_error(report), record_duration(report, "journal", self.pace):
             counts = self.ledger.counts_by_state()
             report.starting = counts[LedgerState.STARTING]
@@ -95,7 +95,7 @@ class CycleReporter:
         report.happenings = summarize_events([*report.happenings, *mishaps])
         with fail_cycle_on_error(report):
             self.journal.write_events(report.at_unix_s, report.number, report.happenings)
-            for file in (self.ledger, self.journal):  # reported until they are written
+            for file in (self.ledger, self.journal):  # mishaps are reported until they have been written
                 file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
         if report.result == OK:
             with fail_cycle_on_error(report, OSError):
@@ -119,7 +119,7 @@ class CycleReporter:
             self.journal.write_unscheduled_jobs(asides)
 
     def _listen(self, listener: Listener, report: CycleReport) -> None:
-        """Notify one listener. Its failure fails the cycle, and the next report includes it."""
+        """Notify one listener. If the listener fails, the cycle fails, and the next report includes the failure."""
         try:
             listener(report)
         except Exception as error:

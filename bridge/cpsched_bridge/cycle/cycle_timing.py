@@ -1,6 +1,6 @@
-"""When cycles start: later after failures and while the cluster is busy, sooner when a trigger file changes.
+"""Schedule the cycles: later after failures and on a busy cluster, sooner when a trigger file changes.
 
-The pause between two cycles is waited for in short slices, with signs of life to systemd.
+The pause between two cycles is split into short waits, with a keep-alive to systemd after each.
 """
 
 from __future__ import annotations
@@ -17,42 +17,44 @@ from cpsched_bridge.settings import CycleSettings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 AWAY_S = 60.0
-"""Seconds without a good cycle after which the dead-man timer may have released jobs; it takes up to as long again."""
+"""Seconds without a good cycle after which the dead-man timer may have released jobs, which takes as long again."""
 _SLICE_S = 5.0
-"""Maximum wait without a sign of life to systemd."""
+"""Maximum wait in seconds without a keep-alive to systemd."""
 _READING_SHARE = 0.5
-"""Maximum share of time for reading the cluster; the other half is the users'."""
+"""Maximum share of time spent on reading the cluster; the other half remains for the users' requests."""
 WAKE_AFTER_S = 1.0
-"""Seconds from the start of a cycle to one that a trigger file starts, so that constant submissions cost no more than
-without trigger files."""
+"""Minimum seconds from the start of a cycle to a cycle started by a trigger file.
+
+So, constant submissions cost no more than without trigger files.
+"""
 _LOOK_S = 0.1
-"""Seconds between checks of the trigger files."""
+"""Seconds between two checks of the trigger files."""
 _WORTH_TELLING = 2.0
-"""Multiple of the interval from which a longer pause is an event."""
+"""Multiple of the interval from which a longer pause is reported as an event."""
 
 Signature = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class CycleTiming:
-    """Counts consecutive failed cycles, tracks the cluster's load, and waits accordingly."""
+    """The start times of cycles, based on consecutive failed cycles and on the cluster's load."""
 
     settings: CycleSettings
     pace: LoopClock
     systemd: SystemdNotifier
     heartbeat_age_s: float | None = 0.0
-    """Seconds since the previous bridge's last good cycle; None: there was none."""
+    """Seconds since the last good cycle of the previous bridge; None if there was none."""
     _failed: int = field(default=0, init=False)
     _times: float = field(default=1.0, init=False)
-    """Current pause as a multiple of the interval, by the cluster's load."""
+    """Current pause as a multiple of the interval, depending on the cluster's load."""
     _slowed: bool = field(default=False, init=False)
     _began_s: float = field(default=0.0, init=False)
     _due_s: float = field(default=math.inf, init=False)
-    """When the next cycle should start, by a monotonic clock, like all times here."""
+    """When the next cycle should start, as monotonic time, like all times of this class."""
     _good_s: float = field(init=False)
     """When the last good cycle ended."""
     _back_s: float = field(default=-math.inf, init=False)
-    """When a good cycle ended after a long time without one."""
+    """When the last good cycle ended that followed a long time without a good one."""
     _files: list[Signature | None] = field(default_factory=list, init=False)
     """The trigger files at the start of the last cycle."""
 
@@ -61,7 +63,7 @@ class CycleTiming:
         self._good_s = self.pace.monotonic_s() - age_s
 
     def begin(self, report: CycleReport) -> None:
-        """Start a cycle, before its observation. Report a late start."""
+        """Begin a cycle before its observation is made, and report a late start."""
         self._files = self._signatures()
         self._began_s = self.pace.monotonic_s()
         late_s = self._began_s - self._due_s
@@ -70,10 +72,10 @@ class CycleTiming:
             report.add_event("cycle_gap", f"this cycle began {late_s:.1f} s late")
 
     def note_load(self, report: CycleReport) -> None:
-        """Update the load by a cycle's observation, and report changes of the pause.
+        """Update the load from a cycle's observation, and report changes of the pause.
 
-        The pause doubles with each busy observation, and halves with each other one. Reading takes at most half of the
-        pause in any case.
+        The pause doubles with each busy observation and halves with each other observation. In any case, reading takes
+        at most half of the pause.
         """
         if report.observation is not None:
             busy, interval_s = report.observation.busy, self.settings.interval_s
@@ -92,7 +94,7 @@ class CycleTiming:
         report.pause_s = self.cycle_interval_s
 
     def end(self, report: CycleReport) -> None:
-        """End a cycle whose result is known."""
+        """End a cycle after its result is known."""
         now_s = self.pace.monotonic_s()
         self._failed = 0 if report.result == OK else self._failed + 1
         if not self._failed:
@@ -102,22 +104,22 @@ class CycleTiming:
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether a job that was found released may have been released by the dead-man timer."""
+        """Return whether the dead-man timer may have released a job that was found released."""
         now_s = self.pace.monotonic_s()
         return now_s - self._good_s >= AWAY_S or now_s - self._back_s < AWAY_S
 
     @property
     def cycle_interval_s(self) -> float:
-        """Return seconds from one cycle to the next.
+        """Return the seconds from the start of one cycle to the start of the next.
 
-        The interval, longer while the cluster is busy; it doubles with each consecutive failed cycle, up to the bound.
+        The interval is longer while the cluster is busy, and doubles with each consecutive failed cycle, up to a bound.
         """
         interval_s = self.settings.interval_s
         backoff_s = Backoff(interval_s, self.settings.max_backoff_s).delay_s(self._failed) if self._failed else 0.0
         return max(interval_s * self._times, backoff_s)
 
     def wait(self) -> bool:
-        """Wait until the next cycle is due, or a trigger file changes. Return False if the loop is to end."""
+        """Wait until the next cycle is due or a trigger file changes. Return False if the loop must end."""
         self._due_s = self._began_s + self.cycle_interval_s
         left_s = self._due_s - self.pace.monotonic_s()
         wakes = bool(self.settings.trigger_files) and not self._failed and self._times == 1.0
@@ -143,7 +145,7 @@ class CycleTiming:
 
 
 def _signature(path: Path) -> Signature | None:
-    """Return inode, size and time of change; None if the file does not exist or cannot be read."""
+    """Return a file's inode, size and modification time; None if it does not exist or cannot be read."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

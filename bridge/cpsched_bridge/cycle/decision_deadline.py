@@ -1,12 +1,13 @@
-"""Call the policy with a time limit, by the kernel's interval timer.
+"""Call the policy with a time limit, enforced by the kernel's interval timer.
 
-The timer's signal raises an exception in the running code.
+The timer's signal raises an exception in the code that is running.
 
-- The signal ends loops in Python, sleeps, and waits for locks, sockets and child processes.
-- The signal does not end a call into compiled code (a kernel, a solver): Python handles signals only after the call
-  returns. Systemd's watchdog kills a bridge that hangs there.
-- Time for loading and compiling kernels does not count.
-- Python handles signals only in its main thread. In any other thread `run_within` sets no limit: see `can_interrupt`.
+- The signal interrupts Python loops, sleeps, and waits for locks, sockets and child processes.
+- The signal does not interrupt a call into compiled code (a kernel, a solver), because Python handles signals only
+  after the call returns. The systemd watchdog kills a bridge that hangs in such a call.
+- The time for loading and compiling kernels does not count.
+- Python handles signals only in the main thread. In any other thread, `run_within` sets no limit; see
+  `can_interrupt`.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time())
 T = TypeVar("T")
 
 _AGAIN_S = 1.0
-"""Seconds between repeated signals, for code that catches the exception or is compiling."""
+"""Seconds between repetitions of the signal, for code that catches the exception or is compiling."""
 _TOLERANCE_S = 0.01
-"""Maximum lead of the timer's clock over the clock that is read."""
+"""Maximum seconds by which the timer's clock may run ahead of the clock that is read."""
 
 
 class _Overdue(BaseException):
-    """Raised by the signal. Not an `Exception`, so that `except Exception` in the policy does not catch it."""
+    """The exception raised by the signal; not an `Exception`, so that the policy's `except Exception` misses it."""
 
 
 def can_interrupt() -> bool:
-    """Whether `run_within` can enforce its limit in this thread."""
+    """Return whether `run_within` can enforce its limit in this thread."""
     return threading.current_thread() is threading.main_thread()
 
 
 def run_within(limit_s: float, work: Callable[[], T]) -> T:
-    """Return the result of `work`; raise `DecisionTimeout` if it takes longer than `limit_s` seconds of real time.
+    """Run `work` and return its result. Raise `DecisionTimeout` if it takes more than `limit_s` seconds of real time.
 
-    Time for compiling kernels does not count. Signal handler and timer are restored afterwards.
+    Time for compiling kernels does not count. The previous signal handler and timer are restored afterwards.
     """
     if not can_interrupt():
         return work()
@@ -76,7 +77,7 @@ def run_within(limit_s: float, work: Callable[[], T]) -> T:
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)  # None: not Python's own
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)  # None: not set in Python
         if left_s:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s - (time.monotonic() - began_s)), every_s)
 
@@ -84,8 +85,9 @@ def run_within(limit_s: float, work: Callable[[], T]) -> T:
 def call_policy(limit_s: float, work: Callable[[], T], kind: str = "decision_failed") -> T:
     """Return the result of `work`, which calls the policy.
 
-    Raises `PolicyFailure` of this `kind` for whatever `work` raises, and of kind `decision_timeout` if it is not done
-    within `limit_s` seconds. `SystemExit`, `KeyboardInterrupt` and `CompilationCancelled` pass: they end the program.
+    Raise `PolicyFailure` of this `kind` if `work` raises anything, and of kind `decision_timeout` if `work` takes more
+    than `limit_s` seconds. `SystemExit`, `KeyboardInterrupt` and `CompilationCancelled` propagate, because they end the
+    program.
     """
     try:
         return run_within(limit_s, work)

@@ -1,16 +1,16 @@
-"""Run a dispatcher in its own process, which can be killed: no compiled call outlives the deadline.
+"""Run a dispatcher in its own process, which can be killed, so that no compiled call outlives the deadline.
 
-A thread is not enough: a solver or a kernel that holds the interpreter's lock stops every other thread, and a thread
-cannot be ended. A process that hangs is killed, and the next decision gets a new one.
+A thread would not be enough: a solver or kernel that holds the interpreter lock blocks every other thread, and a
+thread cannot be killed. A process that hangs is killed, and the next decision uses a new one.
 
-- A child starts with imports and compiling. No limit for answers includes that: callers check `not_ready_reason`
-  first. Each
-  kernel is cached on disk, so that a child that is killed during start-up repeats little.
-- A round is sent as the columns that this side has already built. Jobs as objects, with their names, are sent once, and
-  again when they change.
-- Predictor, verification and ledger stay on this side.
-- Learned state that a dispatcher exports (`Dispatcher.memory`) is sent to the next process. Other state is lost with
-  the process.
+- A child starts by importing and compiling. Time limits for responses exclude this, because callers check
+  `not_ready_reason` first. Each kernel is cached on disk, so a child that replaces one killed during start-up repeats
+  little work.
+- A round is sent as columns that the bridge's process has already built. Job objects, with their names, are sent only
+  when they are new or changed.
+- The predictor, the verification and the ledger stay in the bridge's process.
+- Learned state that a dispatcher exports (`Dispatcher.memory`) is sent to the next process. Any other state is lost
+  with the process.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from cpsched_bridge.child_processes import STALL_TIMEOUT_S, ChildProcess
 from cpsched_bridge.errors import DispatcherError
 
 _LAST_BREATH_S = 10.0
-"""Time for a disconnected process to end: its compiler has much to clean up."""
+"""Seconds that a disconnected process may take to end, because its compiler has much to clean up."""
 MODULE = "cpsched_bridge.program.isolation_worker"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJobsMessage:
-    """Training data for the dispatcher; sent alone, it requests the dispatcher's memory."""
+    """Training data for the dispatcher. Sent on its own, the message requests the dispatcher's memory."""
 
     lessons: tuple[EndedJob, ...]
-    """Jobs that ended since the last message."""
+    """Jobs that have ended since the last message."""
     memory: Any = None
-    """Memory of an earlier process; only in the first message to a new process."""
+    """Memory of an earlier process; set only in the first message to a new process."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecideRequest:
-    """One round in transport form: a snapshot, with jobs and cluster only if new or changed."""
+    """A round in transport form: a snapshot that includes jobs and the cluster only if they are new or changed."""
 
     now_s: int
     need: Need
     cluster: tuple[Any, ...] | None
-    """The fields of a `Cluster`; None: unchanged."""
+    """The fields of a `Cluster`; None if unchanged."""
     free: IntArray
     ids: IntArray
-    """Job ids of the table, by slot."""
+    """Job ids in the table, by slot."""
     jobs: tuple[Job, ...]
     """Jobs that are new or changed."""
     columns: Mapping[str, IntArray]
     """The table's columns, by name."""
     places: tuple[IntArray, IntArray]
-    """Nodes and units of all placements."""
+    """The nodes and the units of all placements."""
     queue: IntArray
     running: IntArray
     known: EndedJobsMessage
@@ -69,23 +69,23 @@ class DecideRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInit:
-    """The first message to a child: what it starts with."""
+    """The first message to a child, with the parameters of its start-up."""
 
     spec: PolicySpec
     modules: tuple[str, ...] = ()
-    """Additional modules whose kernels it compiles for the bridge's own process."""
+    """Additional modules whose kernels the child compiles for the bridge's own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerProgress:
-    """Progress of a starting child as text; empty: it is ready."""
+    """The progress of a starting child as text; empty when the child is ready."""
 
     words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DecideResponse:
-    """The response to a message: a decision if requested, or the error."""
+    """The response to a message: the decision if one was requested, or the error."""
 
     decision: Any = None
     learns: bool = False
@@ -94,9 +94,10 @@ class DecideResponse:
 
 
 class IsolatedDispatcher(Dispatcher):
-    """Asks the dispatcher of `spec` in a child process, which starts now and is replaced after a death or an interrupt.
+    """A proxy for the dispatcher of `spec` in a child process, which starts immediately.
 
-    Calls come from one thread. Any exception that interrupts a call, such as that of `run_within`, kills the child.
+    The child is replaced after it died or was interrupted. All calls must come from one thread. Any exception that
+    interrupts a call, for example the exception of `run_within`, kills the child.
     """
 
     def __init__(
@@ -112,33 +113,34 @@ class IsolatedDispatcher(Dispatcher):
         self._lessons: list[EndedJob] = []
         self._memory: Any = None
         self._current = False
-        """Whether `_memory`, with `_lessons`, is the child's current memory."""
+        """Whether `_memory`, together with `_lessons`, represents the child's current memory."""
         self._learns = True
         self._doing = ""
-        """The step that the starting child runs."""
+        """The step that a starting child is running."""
         self._progress_s = 0.0
-        """When it last reported progress."""
+        """When a starting child last reported progress."""
         self._came_to_nothing = ""
-        """Why a child could not start; the next request raises it."""
+        """Why a child could not start; the next request raises this as an error."""
         self.starts = 0
         """Number of children started so far."""
         self._begin()
 
     @property
     def learns(self) -> bool:  # type: ignore[override]
-        """Whether the dispatcher learns, by its last response."""
+        """Whether the dispatcher learns, according to its last response."""
         return self._learns
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, if there is one."""
+        """The process id of the child, or None if there is no child."""
         return None if self._child is None else self._child.pid
 
     def not_ready_reason(self) -> str | None:
-        """Return what the child must finish before it can be asked; None: it is ready, or an error is due.
+        """Return the step that the child must finish before it accepts requests, or None. Never block.
 
-        Never wait. Start a child if there is none. Kill one without progress for `STALL_TIMEOUT_S` seconds. The next
-        request raises that, or the death of a starting child.
+        None means that the child is ready or that an error is pending. Start a child if there is none. Kill a child
+        that made no progress for `STALL_TIMEOUT_S` seconds. The next request raises an error for a child that was
+        killed or died during start-up.
         """
         if self._came_to_nothing:
             return None
@@ -157,33 +159,33 @@ class IsolatedDispatcher(Dispatcher):
         return self._doing or None
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Return the child's decision, once it is ready.
+        """Wait until the child is ready and return its decision.
 
-        Raise `DispatcherError` if the child died or reports an error.
+        Raise `DispatcherError` if the child died or reported an error.
         """
         decision: Decision = self._ask(lambda: self._question(snapshot, need)).decision
         return decision
 
     def learn(self, ended: EndedJob) -> None:
-        """Record an ended job for the next message to the child."""
+        """Store an ended job for the next message to the child."""
         self._lessons.append(ended)
 
     def memory(self) -> Any:
-        """Return the child's current memory. Raise as `decide` does.
+        """Return the child's current memory. Raise the errors of `decide`.
 
-        Each response includes it, so the child is asked only after further training.
+        Each response includes the memory, so a request is sent only after further training.
         """
         if self._lessons or not self._current:
             self._ask(self._to_be_known)
         return self._memory
 
     def recall(self, memory: Any) -> None:
-        """Restart with a child that has this memory."""
+        """Replace the child with one that starts with this memory."""
         self.close()
         self._memory = memory
 
     def close(self) -> int | None:
-        """Kill the child. Return its exit status, or None if there was no child."""
+        """Kill the child. Return its exit status, or None if there is none."""
         self._current, self._doing = False, ""
         if self._channel is not None:
             self._channel.close()
@@ -208,13 +210,13 @@ class IsolatedDispatcher(Dispatcher):
         self._doing, self._progress_s = said.words, self._clock()
 
     def _died(self, error: Exception) -> str:
-        """Return as text why a child disconnected."""
+        """Return a text that explains why the child disconnected."""
         if self._child is not None:
-            self._child.is_alive(_LAST_BREATH_S)  # to report its own exit status, not that of the kill
+            self._child.is_alive(_LAST_BREATH_S)  # report the child's own exit status, not that of the kill
         return f"its process died (exit status {self.close()}): {error}"
 
     def _ask(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
-        """Return the child's response. Start a child if there is none, and wait for its start-up."""
+        """Send a message and return the child's response. Start a child if there is none, and wait for its start-up."""
         failure, self._came_to_nothing = self._came_to_nothing, ""
         if failure:
             raise DispatcherError(failure)
@@ -264,6 +266,6 @@ class IsolatedDispatcher(Dispatcher):
 
 
 def list_cluster_fields(cluster: Cluster) -> tuple[Any, ...]:
-    """What a `Cluster` is made of, without what it has worked out meanwhile."""
+    """Return the values of a `Cluster`'s fields, excluding values that it has computed and cached."""
     sets = cluster.node_sets, cluster.node_set_names
     return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s

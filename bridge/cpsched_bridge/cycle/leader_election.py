@@ -1,14 +1,14 @@
-"""Leader election by a lease on the cluster, which the bridge in control renews.
+"""Elect the leading bridge by a lease on the cluster, which the bridge in control renews.
 
-- The first bridge with a lease stays in control; a bridge that finds another one's lease yields.
-- A lease that has not changed for `gone_s` belongs to a dead bridge, and is taken over. Each bridge measures this with
-  its own monotonic clock: the lease contains a counter, not a time.
-- If a lease vanishes, its owner has time to write it again; then a waiting bridge takes over.
-- A process without a lease of its own that finds one of its bridge takes it over at once: it belongs to its
-  predecessor. Later, the same would mean two processes with one name: the owner of the lease continues, the other
-  yields.
-- A bridge that released every job but could not record it leaves a notice instead of its lease. The next process of
-  that bridge trusts the notice more than its ledger: holds on the cluster are no longer the bridge's.
+- The first bridge to hold the lease stays in control. A bridge that finds another bridge's lease yields.
+- A lease that has not changed for `gone_s` seconds belongs to a dead bridge and is taken over. Each bridge measures
+  this with its own monotonic clock, because the lease contains a counter, not a time.
+- If a lease vanishes, its owner has time to write it again before a waiting bridge takes over.
+- A process that has not held a lease yet and finds a lease of its own bridge takes the lease over immediately, because
+  the lease belongs to the previous process. Later, the same situation would mean that two processes have the same name:
+  the process that owns the lease continues, and the other one yields.
+- A bridge that released every job but could not record this in its ledger replaces its lease with a notice. The next
+  process of that bridge gives the notice precedence over its ledger: holds on the cluster are no longer the bridge's.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from cpsched_bridge.errors import CommandRefused
 from cpsched_bridge.ports import Backend, Lease
 
 RENEWALS_PER_LEASE = 6
-"""Renewals within the time after which a lease counts as expired."""
+"""Number of renewals within the time after which a lease expires."""
 HANDED_BACK = "handed-back"
-"""The run of a lease that is such a notice; no process has this name."""
+"""Value of `Lease.run` that marks the notice; no process has this name."""
 FASTER = Lease("", "", 0, "one that claimed it at the same moment")
-"""Placeholder for a lease that has not been read yet."""
+"""Placeholder for the lease of another bridge that has not been read yet."""
 
 
 @dataclass(slots=True)
 class LeaderElection:
-    """Reads the lease of each observation, and acquires `mine` while this bridge is to control the cluster."""
+    """The election state of one bridge, which acquires the lease `mine` while it wants to control the cluster."""
 
     backend: Backend
     mine: Lease
     gone_s: float
     asked: Callable[[], bool] = lambda: False
-    """Whether the operator has requested, since the last call, to take control from any other bridge."""
+    """Returns whether the operator has requested a takeover from any other bridge since the last call."""
     other_leader: Lease | None = field(default=None, init=False)
-    """The lease of another bridge in control, by the last observation."""
+    """The lease of another bridge in control, according to the last observation; None if there is none."""
     _theirs: Lease | None = field(default=None, init=False)
-    """The last lease of another process."""
+    """The last lease of another process that was seen."""
     _changed_s: float = field(default=0.0, init=False)
     _there_s: float = field(default=0.0, init=False)
-    """When that lease last changed, and when it was last present."""
+    """Monotonic times at which `_theirs` last changed (`_changed_s`) and was last present (`_there_s`)."""
     _made: bool = field(default=False, init=False)
-    """Whether this process has held the lease before."""
+    """Whether this process has ever held the lease."""
     _next_s: float = field(default=0.0, init=False)
-    """When the next renewal is due, or the next attempt after a refusal."""
+    """Monotonic time of the next renewal, or of the next attempt after a refusal."""
     _looked_s: float = field(default=float("-inf"), init=False)
     _complaint: str = field(default="", init=False)
     _wished: bool = field(default=False, init=False)
-    """Whether a requested takeover is pending: the other bridge renews faster than this one reads."""
+    """Whether a requested takeover is pending, because the other bridge renews faster than this bridge reads."""
 
     def standby_reason(self) -> str | None:
-        """Return why this bridge must not be in control, or None."""
+        """Return why this bridge must not be in control, or None if it may be."""
         return (
             None
             if self.other_leader is None
@@ -62,14 +62,14 @@ class LeaderElection:
         )
 
     def is_outdated(self, now_s: float) -> bool:
-        """Whether the last observation is so old that another bridge may have taken over since."""
+        """Return whether the last observation is so old that another bridge may have taken over since."""
         return now_s - self._looked_s >= self.gone_s
 
     def observe_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
-        """Record the lease of an observation at a monotonic time; if `wanted`, acquire or renew the own lease.
+        """Record the lease in an observation at monotonic time `now_s`; if `wanted`, acquire or renew the own lease.
 
-        If the cluster takes no lease, the bridge continues without one and reports it. Raise other errors of the
-        backend.
+        If the cluster does not accept a lease, the bridge continues without one and reports this. Raise all other
+        errors of the backend.
         """
         self._looked_s, before = now_s, self.other_leader
         self._wished = (self.asked() or self._wished) and wanted
@@ -85,7 +85,7 @@ class LeaderElection:
         _tell(before, self.other_leader, report)
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """Return the lease of another bridge in control, and record it."""
+        """Return the lease of another bridge in control, or None, and record the lease."""
         if self._is_mine(seen):
             return None
         self._note(seen, now_s)
@@ -100,7 +100,7 @@ class LeaderElection:
             self.backend.release_lease(self.mine)
 
     def leave_release_mark(self) -> None:
-        """Replace the lease by a notice: every job is released, but the ledger does not record it.
+        """Replace the lease with a notice that every job is released although the ledger does not record this.
 
         Raise the backend's errors.
         """
@@ -108,7 +108,7 @@ class LeaderElection:
         self.backend.acquire_lease(word, self.mine if self._made else None)
 
     def is_own_release_mark(self, seen: Lease | None) -> bool:
-        """Whether the lease of an observation is the notice of an earlier process of this bridge."""
+        """Return whether the lease in an observation is the notice of an earlier process of this bridge."""
         return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, HANDED_BACK)
 
     def _note(self, theirs: Lease | None, now_s: float) -> None:
@@ -119,7 +119,7 @@ class LeaderElection:
         self._theirs, self._there_s = theirs, now_s
 
     def _alive(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """Return the lease of another bridge that may be alive, even if it is absent now."""
+        """Return the lease of another bridge that may be alive, even if the lease is absent now, or None."""
         if seen is None:
             waits = self._theirs is not None and now_s - self._there_s < self.gone_s / RENEWALS_PER_LEASE
             return self._theirs if waits else None
@@ -127,7 +127,7 @@ class LeaderElection:
         return None if predecessor or now_s - self._changed_s >= self.gone_s else seen
 
     def _write(self, seen: Lease | None, now_s: float, report: CycleReport) -> None:
-        """Write the next renewal of this bridge's lease in place of `seen`."""
+        """Replace `seen` with the next renewal of this bridge's lease."""
         self._next_s = now_s + self.gone_s / RENEWALS_PER_LEASE
         claim = replace(self.mine, beat=self.mine.beat + 1)
         try:

@@ -1,6 +1,6 @@
-"""Read the cluster, and check by its lease which bridge is in control.
+"""Read the cluster, and determine from its lease which bridge is in control.
 
-The first observation also includes jobs that ended while no bridge ran.
+The first observation also includes jobs that ended while no bridge was running.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.store.ledger import KEPT, Ledger
 
 LOOK_BACK_EVERY_S = 60
-"""Seconds of the cluster between two attempts to read a history that was incomplete at the start."""
+"""Seconds, by the cluster's clock, between attempts to read a history that was incomplete at the start."""
 
 
 @dataclass(slots=True)
 class ObservationReader:
-    """Reads the cluster for one bridge."""
+    """A reader of the cluster's state for one bridge."""
 
     backend: Backend
     ledger: Ledger
     _looked_back: bool = field(default=False, init=False)
     _again_s: int = field(default=0, init=False)
-    """When to read the history again, if a part was missing."""
+    """Cluster time at which to read the history again if a part of it was missing."""
     _ended_before: list[EndedJob] = field(default_factory=list, init=False)
-    """Results of `read_first`."""
+    """Ended jobs that `read_first` found and the first cycle has not processed yet."""
     _transport: str = field(default="", init=False)
-    """The last reported transport."""
+    """The transport that was last reported."""
     _is_first: bool = field(default=True, init=False)
 
     def read_first(self) -> Observation:
-        """Return the cluster before the first cycle, which also receives the jobs that ended by now."""
+        """Return an observation before the first cycle. Jobs that have ended by then are kept for that cycle."""
         seen = self.backend.observe(self.ledger.get_pinned_ids())
         self._ended_before += seen.ended
         return seen
 
     def read(self) -> tuple[Observation, Sequence[EndedJob]]:
-        """Return the cluster, and jobs that ended before the bridge started.
+        """Return an observation of the cluster, and the jobs that ended before the bridge started.
 
-        The latter are empty after the first call, unless the backend has `history_missing`: then it is asked again
-        regularly.
+        The second value is empty after the first call, unless the backend reports `history_missing`. In that case, the
+        history is read again regularly.
 
-        The first observation also lists, among the ended jobs, those that the ledger records as alive.
+        The ended jobs of the first observation also include ended jobs that the ledger still records as open.
         """
         if self._looked_back:
             seen = self.backend.observe(self.ledger.get_pinned_ids())
@@ -62,7 +62,7 @@ class ObservationReader:
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
-        """Ask the backend again, from time to time, for missing history. It may repeat known jobs."""
+        """Return missing history, which is requested again every `LOOK_BACK_EVERY_S` seconds. Known jobs may repeat."""
         if not self.backend.history_missing or now_s < self._again_s:
             return ()
         self._again_s = now_s + LOOK_BACK_EVERY_S
@@ -71,7 +71,10 @@ class ObservationReader:
     def read_for_cycle(
         self, report: CycleReport, mode: BridgeModeSwitch, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
-        """Read for one cycle: fill its report, and check the lease. Raise `InvalidSetting` for a wrong power cap."""
+        """Read the cluster for one cycle, fill the report, and check the lease. Return the results of `read`.
+
+        Raise `InvalidSetting` if the power cap names a resource that the cluster does not have.
+        """
         with record_duration(report, "observe", pace):
             seen, past = self.read()
             if self._is_first:
@@ -89,7 +92,7 @@ class ObservationReader:
         return seen, past
 
     def _believe_word(self, now_s: int, report: CycleReport) -> None:
-        """Apply the notice of an earlier process that could not write its ledger, before the notice is overwritten."""
+        """Apply the release notice of an earlier process to the ledger before the notice is overwritten."""
         old = [*self.ledger.list_entries(*KEPT), *self.ledger.list_orphaned_pins()]
         self.ledger.record((make_released_transition(entry, now_s) for entry in old), report.number)
         report.add_event("handed_back", f"{len(old)} jobs, by the previous bridge, which could not record it")

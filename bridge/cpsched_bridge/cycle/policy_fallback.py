@@ -1,10 +1,10 @@
-"""Decide with the configured policy, or with the fallback in the same cycle if that hangs or fails.
+"""Decide with the configured policy, or in the same cycle with the fallback if the policy hangs or fails.
 
-A failed policy is retried in the next cycle, a few times, then less and less often. The cost of failures is bounded,
+A failed policy is retried in each of the next few cycles, then less and less often. The cost of failures is bounded,
 too: the pause is ten times as long as the last failure took.
 
-A dispatcher whose process is starting (imports, compiling) has not failed. Until it is ready, the fallback decides;
-without one there is no decision.
+A dispatcher whose process is still starting (imports, compiling) has not failed. Until it is ready, the fallback
+decides. Without a fallback, there is no decision.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import ManagedJobEntry
 
 MAX_FAILURES = 3
-"""Consecutive failures after which the policy is retried less often."""
+"""Number of consecutive failures after which the policy is retried less often."""
 _TIMES_THE_COST = 10.0
 _LONGEST_S = 600.0
 
 
 @dataclass(slots=True)
 class PolicyWithFallback:
-    """The configured policy with its training, and its `fallback`."""
+    """The configured policy, its training, and its `fallback`."""
 
     first: VerifiedDecider
     learner: PolicyTrainer
@@ -39,7 +39,7 @@ class PolicyWithFallback:
     interval_s: float
     _failures: int = field(default=0, init=False)
     _begins: bool = field(default=False, init=False)
-    """Whether the configured policy has not decided since its process started."""
+    """Whether the configured policy has made no decision since its process started."""
     _not_before_s: float = field(default=0.0, init=False)
     """Monotonic time before which the configured policy is not retried."""
 
@@ -47,16 +47,16 @@ class PolicyWithFallback:
     def from_settings(
         policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings
     ) -> PolicyWithFallback:
-        """Build the policies of the settings."""
+        """Build the policy and its fallback according to the settings."""
         limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.to_power_cap()
         first, *rest = (VerifiedDecider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
         learner = PolicyTrainer(policy, limit_s)
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
     def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Fill the report with a decision, see `VerifiedDecider.decide`, or with what a decision waits for.
+        """Fill the report with a decision (see `VerifiedDecider.decide`) or with the step that a decision waits for.
 
-        Raise `PolicyFailure` if neither policy could decide.
+        Raise `PolicyFailure` if neither the policy nor the fallback could decide.
         """
         if self.fallback is None:
             report.waits_for = self.first.not_ready_reason() or ""
@@ -71,7 +71,7 @@ class PolicyWithFallback:
         return self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s
 
     def _note_beginning(self, report: CycleReport) -> bool:
-        """Whether the configured policy is not ready yet; reported once."""
+        """Return whether the configured policy is still starting, and report that once."""
         words = self.first.not_ready_reason()
         if words is None:
             return False

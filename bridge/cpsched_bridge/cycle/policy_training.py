@@ -1,4 +1,4 @@
-"""Train the policy with each ended job once, and report the jobs that started since the last observation."""
+"""Train the policy with each ended job once, and report the jobs that have started since the last observation."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import Observation
 
 _REMEMBERED = 100_000
-"""Maximum number of remembered ends: an observation may repeat an end after a reconnect."""
+"""Maximum number of stored job ends, because an observation may repeat an end after a reconnect."""
 
 
 @dataclass(slots=True)
 class PolicyTrainer:
-    """The training of `policy`; `limit_s` limits the time of each call."""
+    """The training of `policy`; each call takes at most `limit_s` seconds."""
 
     policy: Policy
     limit_s: float
     _known: OrderedDict[tuple[int, int], None] = field(default_factory=OrderedDict)
-    """Oldest first. An ordered dictionary: in a plain one, finding the oldest slows down with every deletion."""
+    """Known ends, oldest first. In a plain `dict`, finding the oldest entry gets slower with every deletion."""
     _untaught: deque[EndedJob] = field(default_factory=deque)
     _running: frozenset[int] | None = None
 
     def add_ended_jobs(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
-        """Return the ends that are new; the next `train` uses them."""
+        """Return the ends that are new, and store them for the next call of `train`."""
         fresh = []
         for each in ended:
             key = (each.job.id, each.end_s)
@@ -43,16 +43,16 @@ class PolicyTrainer:
         return fresh
 
     def record_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
-        """Fill a report with the jobs that ended or started by its observation."""
+        """Fill a report with the jobs that its observation shows as ended or newly started."""
         report.past = self.add_ended_jobs(past)
         report.ended = self.add_ended_jobs(seen.ended)
         report.started = self.find_begun_jobs(seen, report.ended)
 
     def train(self) -> None:
-        """Train with the recorded ends.
+        """Train the policy with the recorded ends.
 
-        Raise `PolicyFailure` if the policy failed at a job or ran out of time. The failed job is not repeated; jobs for
-        which there was no time follow later.
+        Raise `PolicyFailure` if the policy failed for a job or ran out of time. The failed job is not retried. Jobs for
+        which there was no time are used later.
         """
         if self._untaught:
             call_policy(self.limit_s, self._teach, "learning_failed")
@@ -69,9 +69,9 @@ class PolicyTrainer:
             raise PolicyFailure("learning_failed", f"{len(failures)} of the ended jobs, the first is {failures[0]}")
 
     def find_begun_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
-        """Return jobs, with start second, that run or ended and were not running at the previous observation.
+        """Return (job, start second) for each running or ended job that was not running in the previous observation.
 
-        Empty at the first observation, which cannot distinguish new from old.
+        The result is empty at the first observation, which cannot distinguish new from old jobs.
         """
         before, self._running = self._running, frozenset(r.job.id for r in seen.running)
         if before is None:

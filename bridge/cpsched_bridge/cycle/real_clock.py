@@ -1,4 +1,4 @@
-"""The loop's clock: real time, with a wait that a signal ends at once."""
+"""The loop's real-time clock, whose wait a signal ends immediately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cpsched_bridge.ports import LoopClock
 
 @contextmanager
 def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
-    """Record the duration of a phase in the report, even if it fails; repeated phases add up."""
+    """Add the duration of a phase to the report, even if the phase fails; repeated phases accumulate."""
     began_s = pace.monotonic_s()
     try:
         yield
@@ -30,7 +30,7 @@ def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Itera
 
 
 class RealClock(LoopClock):
-    """Waits in real time; `stop` may be called from a signal handler or another thread."""
+    """A clock that waits in real time; `stop` may be called from a signal handler or another thread."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -38,7 +38,7 @@ class RealClock(LoopClock):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the loop is to end."""
+        """Whether the loop must end."""
         return self._stopped
 
     @override
@@ -56,16 +56,16 @@ class RealClock(LoopClock):
         return not self._stopped
 
     def stop(self) -> None:
-        """End the current wait and all later ones."""
+        """End the current wait and all later waits immediately."""
         self._stopped = True
         with contextlib.suppress(BlockingIOError):
             os.write(self._write, b"x")
 
     @contextmanager
     def stop_on_signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT end the loop after its cycle; a second signal ends the process.
+        """Let SIGTERM and SIGINT end the loop after the current cycle; a second signal ends the process.
 
-        The main thread compiles nothing after the first signal. The former handlers are restored at the end.
+        After the first signal, the main thread compiles nothing. The previous handlers are restored on exit.
         """
         former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 

@@ -1,11 +1,11 @@
-"""Compare the ledger with an observation: the new state of each job, and the next commands.
+"""Compare the ledger with an observation to find the new state of each job and the next commands.
 
-This module is pure: entries and an observation go in, transitions come out. The same function runs in every cycle and
-after a crash. Some transitions are intents (hold, roll back, release): the commands that the bridge sends, and
-repeats until the cluster shows their effect.
+This module is pure: its input are ledger entries and an observation, and its output are transitions. The same function
+runs in every cycle and after a crash. Some transitions are intents (hold, roll back, release): commands that the
+bridge sends and repeats until the cluster shows their effect.
 
-Example: the ledger has job 7 as `starting`, and the observation shows it pending and held. The start failed, so the
-transition is to `rolling-back`, with one more failure.
+Example: the ledger records job 7 as `starting`, but the observation shows the job as pending and held. The start has
+failed, so the transition is to `rolling-back`, with one more failure.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """How the bridge treats jobs: which commands it may intend, and when it gives up."""
+    """Options for reconciling jobs: which commands the bridge may intend and when it gives up."""
 
     controlling: bool = True
-    """Hold and start jobs; if false, release all."""
+    """Whether to hold and start jobs; if False, release all of them."""
     adopt: bool = True
-    """Hold pending jobs that are not held."""
+    """Whether to hold pending jobs that are not held."""
     start_timeout_s: int = 15
-    """Maximum time from the release of a job until it runs."""
+    """Maximum number of seconds from the release of a job until it runs."""
     max_failures: int = 5
-    """Consecutive failed starts or holds after which a job is left to the cluster's scheduler."""
+    """Number of consecutive failed starts or holds after which a job is left to the cluster's own scheduler."""
     beside: bool = False
-    """Another bridge is in control and owns the submit plugin's holds. Only for a bridge that is not in control."""
+    """Whether another bridge is in control and owns the submit plugin's holds. Implies that this bridge is not."""
     releases_apart: bool = False
-    """Pin and release are two commands, so a bridge that dies in between leaves a held job with a pin."""
+    """Whether pin and release are two commands. A bridge that dies in between leaves a job both held and pinned."""
     after_dead_man: bool = False
-    """The dead-man timer may have released jobs: released jobs may be adopted, instead of being left for good."""
+    """Whether the dead-man timer may have released jobs, so that released jobs may be adopted again."""
 
 
 def reconcile(
     known: Mapping[int, ManagedJobEntry], open_ids: Set[int], seen: Observation, conduct: ReconcileOptions
 ) -> list[LedgerTransition]:
-    """Return the transitions from the entries `known` (by job id) to the observation `seen`, at most one per job.
+    """Return the transitions, at most one per job, that bring the entries `known` in line with the observation `seen`.
 
-    `open_ids` are the jobs of `known` that are not over. Those in no list of `seen` have left the cluster.
+    `known` is indexed by job id. `open_ids` are the jobs of `known` that are not over. Open jobs in no list of `seen`
+    have left the cluster.
     """
     now_s = seen.now_s
     found: dict[int, LedgerTransition | None] = {}
@@ -74,7 +75,7 @@ def reconcile(
 def make_failed_transition(
     entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, conduct: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
-    """Return `entry` with one more failure: in `state`, or released for good after too many consecutive ones."""
+    """Return a transition of `entry` with one more failure: to `state`, or released for good after too many."""
     failures = entry.failures + 1
     if failures < conduct.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
@@ -95,7 +96,7 @@ def _ended(entry: ManagedJobEntry | None, ended: EndedJob, now_s: int) -> Ledger
     if entry is None or entry.state is LedgerState.ENDED:
         return None
     if entry.state is LedgerState.HELD or (entry.state in _WAITING and ended.start_s <= entry.since_s):
-        return _absent(entry, now_s)  # the end of an earlier run; clocks may have stepped
+        return _absent(entry, now_s)  # the end belongs to an earlier run; clocks may have stepped
     return make_transition(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
 
 
@@ -110,7 +111,7 @@ def _running(entry: ManagedJobEntry | None, running: RunningJob, seen: Observati
 
 
 def _started_otherwise(entry: ManagedJobEntry, running: RunningJob, seen: Observation) -> str:
-    """Return how the start of a job differs from the decision; empty if it does not."""
+    """Return a text on how the start of a job differs from the decision; empty if it does not differ."""
     if entry.state not in (LedgerState.STARTING, LedgerState.ROLLING_BACK):
         return "started by someone else"
     if not running.placement:
@@ -158,7 +159,7 @@ def _pending(
 
 
 def _kept_on(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
-    """Keep a job held, and retry it, if the cluster's own scheduler could not start it."""
+    """Return a transition that keeps a job held, for a retry, if the cluster's own scheduler could not start it."""
     then = entry if found is None else found.entry
     if then.state is not LedgerState.HANDING_BACK:
         return found
@@ -171,7 +172,7 @@ def _kept_on(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int)
 def _make_way(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """While another bridge is in control, release what only this ledger records. The rest is that bridge's."""
+    """Release the jobs that only this ledger records while another bridge, which owns all others, is in control."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
         return _left_to_the_other(entry, now_s)
@@ -217,7 +218,7 @@ def _hand_back(
 def _take(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Take a pending job: the submit plugin's hold makes it the bridge's, and a job without a hold may be adopted."""
+    """Take over a pending job: manage it if the submit plugin holds it; possibly adopt it if it is not held."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _asks_for_else(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
@@ -237,7 +238,7 @@ def _take(
 
 
 def _unpinned(entry: ManagedJobEntry | None, pending: PendingJob, now_s: int) -> LedgerTransition | None:
-    """Unpin a job that is not the bridge's. If the cluster holds it, it must not run with an old pin once released."""
+    """Unpin a job that the bridge does not manage, so that a job held by the cluster never runs with an old pin."""
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
     why = "held by the cluster itself, with a pin of ours"
@@ -247,7 +248,7 @@ def _unpinned(entry: ManagedJobEntry | None, pending: PendingJob, now_s: int) ->
 
 
 def _held_by_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Give up a job that the cluster itself holds, until its request changes; the pin is removed."""
+    """Leave a job that the cluster itself holds until its request changes, and remove its pin."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = unmanaged_fields(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
@@ -256,14 +257,14 @@ def _held_by_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) ->
 
 
 def _asks_for_else(entry: ManagedJobEntry, job: Job) -> bool:
-    """Whether a job was left to the cluster for a request that has changed."""
+    """Return whether the job's request has changed since the job was left to the cluster because of the request."""
     return bool(entry.asked) and entry.asked != request_fingerprint(job)
 
 
 def _holding(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process an intended hold. If the job is not held yet, the hold is sent again."""
+    """Process an intended hold. If the job is not held yet, send the hold again."""
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
@@ -293,10 +294,10 @@ def _held(
 def _starting(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a start of a job that is still pending. A hold on it means that the start failed.
+    """Process the start of a job that is still pending. If the job is held, the start has failed.
 
-    The start also failed if the cluster names an obstacle of the job or its group (not counted as a failure), or
-    refuses the nodes.
+    The start has also failed if the cluster refuses the nodes or reports an obstacle for the job or its group. An
+    obstacle does not count as a failure.
     """
     if pending.hold is Hold.USER:
         return _held_by_other(entry, pending, now_s)
@@ -337,7 +338,7 @@ def _handing_back(
 def _was_running(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a requeued job, which may have an old pin. An administrator's hold stays."""
+    """Process a requeued job, which may have an old pin. Keep an administrator's hold."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold in (Hold.ADMIN, Hold.USER):
@@ -351,7 +352,7 @@ def _was_running(
 def _was_lost(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a job that reappeared. An administrator's hold on it was the bridge's when last seen."""
+    """Process a job that has reappeared. If it appears as held by an administrator, that hold is the bridge's own."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
@@ -360,39 +361,39 @@ def _was_lost(
 
 
 def _held_since_the_start(entry: ManagedJobEntry, pending: PendingJob, conduct: ReconcileOptions) -> bool:
-    """Whether another actor held a job after its start: it is pinned, and was released.
+    """Return whether another actor held a job after its start, when it was pinned and had been released.
 
-    If pin and release are two commands, the ledger records the answer to the second. Without it the hold counts as the
-    bridge's own from before the start, and is kept.
+    If pin and release are two commands, the ledger records the answer to the release. Without that answer, the hold
+    counts as the bridge's own hold from before the start and is kept.
     """
     released = not conduct.releases_apart or entry.cause == "released"
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
 def _held_instead(entry: ManagedJobEntry, pending: PendingJob) -> bool:
-    """Whether another actor held the job before the bridge's hold, which was refused for this reason."""
+    """Return whether the bridge's hold was refused because another actor had already held the job."""
     adopting = entry.state is LedgerState.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
 
 def _held_by_administrator(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Free a job held by an administrator: its pin is removed, the hold stays."""
+    """Stop managing a job held by an administrator: remove its pin and keep the hold."""
     return make_transition(entry, LedgerState.FREE, now_s, "held by an administrator")
 
 
 def _held_by_other(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Free a job held by another actor, as for an administrator."""
+    """Stop managing a job held by another actor, as `_held_by_administrator` does for an administrator."""
     return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason))
 
 
 def make_released_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Free a job that an earlier process released without recording it."""
+    """Return a transition to `free` for a job that an earlier process released without recording that."""
     why = "handed back by a bridge that could not write it down"
     return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)
 
 
 def make_unpinned_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Record that the pin of a job held by another actor was removed."""
+    """Return a transition that records the removal of the pin from a job held by another actor."""
     return make_transition(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 

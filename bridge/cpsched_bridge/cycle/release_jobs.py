@@ -1,4 +1,4 @@
-"""Release every held job to the cluster's own scheduler: when the bridge stops, and when it is dead."""
+"""Release every held job to the cluster's own scheduler when the bridge stops or is dead."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, LedgerTransit
 
 
 def has_no_other_leader(seen: Observation) -> bool:
-    """Return False: no other bridge is in control."""
+    """Return False, which means that no other bridge is in control."""
     return False
 
 
 def are_only_disk_problems(problems: Sequence[str]) -> bool:
-    """Whether every job is released, and only the disk had problems."""
+    """Return whether every job was released and all problems are disk problems."""
     return bool(problems) and all(isinstance(problem, DiskProblem) for problem in problems)
 
 
 class DiskProblem(str):
-    """A problem of the disk, because of which no job is still held."""
+    """A disk problem that did not leave any job held."""
 
     __slots__ = ()
 
 
 TOGETHER = 500
-"""Jobs that are released between two signs of life."""
+"""Maximum number of jobs that are released between two keep-alives."""
 
 
 def release_all_jobs(
@@ -42,17 +42,17 @@ def release_all_jobs(
     attempts: int = 3,
     goes_on: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Release every job that the bridge may hold or have pinned. Return one line per problem.
+    """Release every job that the bridge may hold or may have pinned. Return one line per problem.
 
-    Jobs that other actors hold lose the bridge's pins, and stay held. If `beside` returns true for an observation,
+    Jobs that other actors hold lose the bridge's pins but stay held. If `beside` returns True for an observation,
     another bridge is in control and keeps the submit plugin's holds.
 
-    The cluster is read first: the submit plugin may hold jobs that the ledger does not contain, and running jobs are
-    not touched. If it cannot be read, the ledger's jobs are released. A ledger that cannot be written does not prevent
-    this: the intents are kept in memory.
+    The cluster is read first, because the submit plugin may hold jobs that are missing from the ledger and because
+    running jobs must not be touched. If the cluster cannot be read, the jobs in the ledger are released. If the ledger
+    cannot be written, the intents are kept in memory and the release continues.
 
-    After `attempts` without progress the rest is given up. Jobs are released in batches of `TOGETHER`, with a call of
-    `goes_on` before each.
+    After `attempts` attempts without progress, the remaining jobs are given up. Jobs are released in batches of
+    `TOGETHER`, and `goes_on` is called before each batch.
     """
     problems: list[str] = []
     least = math.inf
@@ -70,7 +70,7 @@ def release_all_jobs(
 
 
 def open_queues(backend: Backend) -> list[str]:
-    """Open closed queues to the cluster's own scheduler. Return one line per problem."""
+    """Open all closed queues to the cluster's own scheduler. Return one line per problem."""
     if not isinstance(backend, QueueGate):
         return []
     try:
@@ -82,7 +82,7 @@ def open_queues(backend: Backend) -> list[str]:
 def _intend(
     backend: Backend, ledger: Ledger, why: str, beside: Callable[[Observation], bool]
 ) -> tuple[list[str], bool]:
-    """Record the intent for every job to release.
+    """Record a release intent for every job to release.
 
     Return one line per problem, and whether another bridge is in control.
     """
@@ -92,12 +92,12 @@ def _intend(
         others = beside(seen)
         conduct = ReconcileOptions(controlling=False, beside=others, releases_apart=apart)
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, conduct)
-    except (Exception, CompilationCancelled) as error:  # in any case, the ledger's jobs are released
+    except (Exception, CompilationCancelled) as error:  # the ledger's jobs are released in any case
         words = str(error) if isinstance(error, BackendError) else describe_failure(error)
         kept = ledger.list_entries(*(KEPT - {LedgerState.HANDING_BACK}))
         intents = [make_transition(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, the submit plugin may hold more: {words}"]
-        if isinstance(error, CompilationCancelled):  # a simulated cluster in this process that has not started
+        if isinstance(error, CompilationCancelled):  # from a simulated cluster in this process that has not started
             unread = []
         return [*unread, *_record(ledger, intents)], False
     return _record(ledger, transitions), others
@@ -123,7 +123,7 @@ def _hand_back_part(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> 
 
 
 def _take_off_pins(backend: Backend, ledger: Ledger) -> list[str]:
-    """Remove the bridge's node lists from jobs that other actors hold; they stay held."""
+    """Remove the bridge's pins from jobs that other actors hold; the jobs stay held. Return one line per problem."""
     outcomes = _sent(backend.unpin, [entry.job_id for entry in ledger.list_orphaned_pins()])
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])
@@ -142,7 +142,7 @@ def _sent(command: Callable[[Sequence[int]], Sequence[Outcome]], wanted: Sequenc
 
 def _record(ledger: Ledger, transitions: Iterable[LedgerTransition]) -> list[str]:
     try:
-        ledger.record(transitions, unwritten=True)  # memory, then the cluster, then the disk
+        ledger.record(transitions, unwritten=True)  # order of updates: memory, cluster, disk
     except sqlite3.Error as error:
         return [DiskProblem(f"the ledger cannot be written: {error}")]
     return []

@@ -1,7 +1,8 @@
-"""Results of starts: jobs that run and their latencies, failed starts, and the suspects of failures.
+"""Track the outcomes of starts: running jobs and their latencies, failed starts, and the suspects of failures.
 
-A failed start indicates a broken cluster only without a more specific explanation. There are three: the cluster's
-reason concerns the job or its group; other jobs start first; or the chosen nodes are no longer free.
+A failed start indicates a broken cluster only if there is no more specific explanation. There are three such
+explanations: the cluster's reason concerns the job or its group, other jobs start first, or the chosen nodes are no
+longer free.
 """
 
 from __future__ import annotations
@@ -17,60 +18,60 @@ from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry
 
 Suspect = tuple[str, str]
-"""A possible cause of a failure: a kind, one of `KINDS`, and a name."""
+"""A possible cause of a failure, as a kind (one of `KINDS`) and a name."""
 
 KINDS = ("user", "account", "partition", "QOS", "shape", "node")
 FAILED = "StartFailed"
-"""Reason of a failed start for which the cluster has none; not one of Slurm's names."""
+"""Reason for a failed start if the cluster gives none. Not one of Slurm's reasons."""
 _TOLD = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
-"""Transitions that are events, by their new state."""
+"""Kinds of events for transitions, by their new state."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A start whose job is pending again."""
+    """A failed start, after which the job is pending again."""
 
     pending: PendingJob
     key: BackoffKey
     """The group that backs off."""
     reason: str = FAILED
     is_limit: bool = False
-    """Whether the end of a job of the group permits another start."""
+    """Whether each job in the group that ends permits another start."""
     explained: bool = True
-    """Whether there is a specific explanation, so that it does not indicate a broken cluster."""
+    """Whether the failure has a specific explanation and so does not indicate a broken cluster."""
     benign: bool = False
-    """Whether it may happen to any job: other jobs start first, or the nodes were taken."""
+    """Whether the failure may happen to any job, because other jobs start first or the nodes were taken."""
     suspects: frozenset[Suspect] = frozenset()
-    """Suspects of an unexplained failure: user, account, partition, QOS, shape, nodes, and users on those nodes."""
+    """Possible causes of an unexplained failure: user, account, partition, QOS, shape, nodes, and users on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartOutcomes:
-    """Results of starts in one observation."""
+    """The outcomes of starts in one observation."""
 
     began: dict[int, str] = field(default_factory=dict)
-    """Jobs seen running, or ended after running, with their users."""
+    """Users, by job id, of the jobs that run or have ended after running."""
     failed: tuple[FailedStart, ...] = ()
 
 
 @dataclass(slots=True)
 class StartTracker:
-    """Follows jobs from the decision to start them until they run or fail."""
+    """A tracker of jobs from the decision to start them until they run or fail."""
 
     _decided_at_s: dict[int, float] = field(default_factory=dict)
-    """Monotonic time of the decision, by job id."""
+    """Monotonic time of the decision to start a job, by job id."""
     refused: Sequence[int] = ()
-    """Jobs whose starts the cluster refused in the last cycle with starts."""
+    """Ids of jobs whose starts the cluster refused in the last cycle with starts."""
 
     def record_decided(self, job_ids: Iterable[int], now_s: float) -> None:
-        """Record jobs that are about to be started, at a monotonic time."""
+        """Record, at monotonic time `now_s`, the jobs that are about to be started."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
     def report_transitions(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:
-        """Report the latencies and events of transitions seen at a monotonic time."""
+        """Report the latencies and events that result from transitions seen at monotonic time `now_s`."""
         for transition in transitions:
             entry, before = transition.entry, transition.before
-            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also for a start refused at once
+            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also for a start that was refused immediately
             ran = before is LedgerState.STARTING and entry.state in (LedgerState.RUNNING, LedgerState.ENDED)
             if ran and decided_at_s is not None:
                 report.latencies_s.append(now_s - decided_at_s)
@@ -86,10 +87,10 @@ class StartTracker:
                 report.add_event(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
     def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
-        """Return the results of starts by an observation's transitions and by refusals since the previous one.
+        """Return the outcomes of starts, from an observation's transitions and the refusals since the previous one.
 
-        A start whose job its owner held since has failed, too. A job that is gone, or held by an administrator, is not
-        counted.
+        A start also counts as failed if the owner has held the job since. Jobs that are gone or held by an
+        administrator do not count.
         """
         users = {each.job.id: each.job.user for each in seen.ended}
         users |= {each.job.id: each.job.user for each in seen.running}
@@ -115,7 +116,7 @@ class StartTracker:
 
 
 def make_job_key(pending: PendingJob) -> BackoffKey:
-    """Return the key of the job alone."""
+    """Return the backoff key that covers only this job."""
     return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
 
 

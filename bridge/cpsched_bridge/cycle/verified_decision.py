@@ -1,4 +1,4 @@
-"""The decision of one cycle: asked of the policy, verified, and prepared for the journal."""
+"""Make the decision of a cycle: request it from the policy, verify it, and prepare it for the journal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from cpsched_bridge.store.ledger import ManagedJobEntry
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 
 FALLBACK = "fallback"
-"""Path of the fallback's decisions in journal and metrics."""
+"""Name of the decision path of the fallback in the journal and the metrics."""
 
 _SHOWN = 3
-"""Maximum number of violations in a message; the others are counted."""
+"""Maximum number of violations listed in a message; the remaining ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDecider:
-    """Asks the policy for decisions and verifies them; `limit_s` limits the time of each."""
+    """A verifier of the policy's decisions, each of which takes at most `limit_s` seconds."""
 
     policy: Policy
     limit_s: float
@@ -40,15 +40,15 @@ class VerifiedDecider:
     """The configured power cap."""
 
     def not_ready_reason(self) -> str | None:
-        """Return what the dispatcher's process must finish before it can be asked; None: it is ready."""
+        """Return the step that the dispatcher's process must finish before it accepts requests; None if it is ready."""
         dispatcher = self.policy.dispatcher
         return dispatcher.not_ready_reason() if isinstance(dispatcher, IsolatedDispatcher) else None
 
     def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Fill the report's snapshot, pending jobs, decision and starts.
+        """Fill the snapshot, the pending jobs, the decision and the starts of a report.
 
-        Raise `PolicyFailure` if the policy raises, exceeds its time limit, returns no valid decision, or decides what
-        cannot be recorded. The report has no starts then.
+        Raise `PolicyFailure` if the policy raises an exception, exceeds its time limit, or returns a decision that is
+        invalid or cannot be recorded. In these cases, the report contains no starts.
         """
         try:
             call_policy(self.limit_s, lambda: self._decide(seen, entries, report))
@@ -87,9 +87,10 @@ class VerifiedDecider:
         report.decision, report.starts = decision, starts
 
     def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
-        """Return the decision within the site's limits, and the policy's memory before; starting jobs count as running.
+        """Return the decision that complies with the site's limits, and the policy's memory from before the decision.
 
-        A policy that is asked twice may change in between: the memory is that before the returned decision.
+        Starting jobs count as running. A policy that is called twice may change in between, so the returned memory is
+        the one that preceded the returned decision.
         """
         memories: list[object] = []
 
@@ -117,7 +118,7 @@ def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
 
 @lru_cache(maxsize=2)
 def _under(cluster: Cluster, power: PowerCap) -> Cluster:
-    """Return the cluster with a power cap; the same object for the same cluster."""
+    """Return the cluster with a power cap applied; the same object for the same cluster."""
     return replace(cluster, power=power)
 
 

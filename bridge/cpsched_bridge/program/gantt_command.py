@@ -74,7 +74,7 @@ def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Whether the file is a written schedule, by its first line. Raise `InputError` if it cannot be read."""
+    """Return whether the file is a written schedule, by its first line. Raise `InputError` if it cannot be read."""
     first = next(lines_of(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 

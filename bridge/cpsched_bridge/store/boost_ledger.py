@@ -1,7 +1,7 @@
-"""The boost ledger: boosts that the bridge has sent or is about to send, on disk, so that a crash is harmless.
+"""Record on disk the boosts that the bridge has sent or is about to send, so that a crash is harmless.
 
-A boost is written before it is sent. The bridge may change a job whose boost is recorded; any other boost belongs to
-another actor and stays. Removals need no record.
+A boost is written before it is sent. The bridge may change a boost that is recorded; any other boost belongs to another
+actor and is left alone. Removals need no record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, r
 from cpsched_bridge.store.sqlite_files import connect, identify_file, move_aside, read_rows, was_replaced
 
 REMEMBERED = 8
-"""Remembered values per job: a cluster that crashed may return with an earlier one."""
+"""Number of boosts stored per job, because a cluster may return to an earlier boost after a crash."""
 _SCHEMA = """create table if not exists advice (
   id integer primary key, points text not null, since_s integer not null, seal integer not null)"""
 _ROWS = "select id, points, since_s, seal from advice"
@@ -27,19 +27,19 @@ _ROWS = "select id, points, since_s, seal from advice"
 
 @dataclass(frozen=True, slots=True)
 class BoostedJob:
-    """One job of the boost ledger."""
+    """The entry of one job in the boost ledger."""
 
     points: tuple[int, ...]
-    """Boosts that were or are about to be sent, newest last."""
+    """Boosts that were sent or are about to be sent, newest last."""
     since_s: int
-    """Cluster time of the newest."""
+    """Cluster time of the newest boost."""
 
 
 class BoostLedger:
-    """The boost ledger in an SQLite file, created with the first entry. One writer.
+    """The boost ledger in an SQLite file, which has one writer and is created with the first entry.
 
-    A damaged file is moved aside with its content. Its boosts then count as another actor's, and `mishaps` reports it.
-    A file that was deleted while the bridge runs is written again from memory.
+    A damaged file is moved aside, and `mishaps` reports this; the boosts in the file then count as another actor's. A
+    file that is deleted while the bridge runs is written again from memory.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
@@ -59,14 +59,14 @@ class BoostLedger:
 
     @classmethod
     def open_readable(cls, path: Path) -> BoostLedger:
-        """Read the boost ledger as far as possible; otherwise return an empty one with the reason. Write nothing."""
+        """Return the boost ledger without writing to disk; if unreadable, return an empty ledger that reports why."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):
             try:
                 if path.exists():
                     book._by_id = dict(map(_advised, read_rows(path, _ROWS)))
-            except Exception as error:  # whatever can be removed is removed
+            except Exception as error:  # the boosts that are known are removed nevertheless
                 book.mishaps.append(
                     CycleEvent("advice_unreadable", f"{path}: {error}: the owners of boosts are unknown")
                 )
@@ -74,16 +74,16 @@ class BoostLedger:
 
     @property
     def by_id(self) -> Mapping[int, BoostedJob]:
-        """Return all entries; the mapping changes with the boost ledger."""
+        """All entries by id; the mapping changes with the boost ledger."""
         return self._by_id
 
     def list_possible_boosts(self, *ids: int) -> tuple[int, ...]:
-        """Return the boosts that the bridge may have set on these ids, the newest of the first id last."""
+        """Return the boosts that the bridge may have set on these ids; the newest boost of the first id is last."""
         known = [self._by_id[id].points for id in reversed(ids) if id in self._by_id]
         return tuple(value for points in known for value in points)
 
     def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
-        """Record boosts before they are sent, all or none. Raise `sqlite3.Error`: then nothing may be sent."""
+        """Record boosts, all or none, before they are sent. Raise `sqlite3.Error`; nothing may be sent in that case."""
         entries = {}
         for id, value in points.items():
             before = self._by_id[id].points if id in self._by_id else ()
@@ -100,7 +100,7 @@ class BoostLedger:
         self._by_id |= entries
 
     def prune(self, alive: Iterable[int], before_s: int) -> None:
-        """Delete entries from before `before_s` that are not `alive`."""
+        """Delete the entries from before `before_s` whose ids are not in `alive`."""
         alive = set(alive)
         old = [id for id, each in self._by_id.items() if id not in alive and each.since_s < before_s]
         if old and self._path.exists():
@@ -121,7 +121,7 @@ class BoostLedger:
         if self._db is None:
             db = connect(self._path, self._durable)
             try:
-                db.execute("pragma wal_autocheckpoint=1")  # commits reach the file itself at once
+                db.execute("pragma wal_autocheckpoint=1")  # commits reach the file itself immediately
                 db.execute(_SCHEMA)
             except BaseException:
                 db.close()
@@ -149,7 +149,7 @@ def _row(id: int, each: BoostedJob) -> tuple[Any, ...]:
 
 
 def _advised(row: tuple[Any, ...]) -> tuple[int, BoostedJob]:
-    """Return an entry of a row. Raise `CorruptFileContent` if it is invalid."""
+    """Return the id and entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
     with raise_as_corrupt(f"job {row[0]!r:.20}"):
         id, points, since_s, seal = row
         if seal != row_checksum((id, points, since_s)):

@@ -1,8 +1,8 @@
-"""The bridge's name, stored in its state directory; a copy of the directory does not inherit it.
+"""Manage the bridge's name, which is stored in its state directory and is not valid in a copy of the directory.
 
-The bridge leaves its name on the cluster, so that two bridges recognise each other. A state directory that was copied
-to another place or host, or restored from a backup, would give two bridges one name. So the file also contains its
-origin (host, path and inode): elsewhere it is void, and a new name is created.
+The bridge writes its name to the cluster, so that two bridges can recognise each other. A state directory that was
+copied to another path or host, or restored from a backup, would give two bridges the same name. Therefore, the file
+also contains its origin (host, path and inode). If the origin does not match, a new name is created.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 NAME = "bridge-id"
 """Name of the file in the state directory."""
 _LONGEST = 16_384
-"""Maximum size in bytes; a path has at most 4,096."""
+"""Maximum size of the file in bytes; a path has at most 4,096."""
 
 
 def make_lease(state_dir: Path) -> Lease:
-    """Return the lease of a new process of the bridge with this state directory, before its first renewal."""
+    """Return a lease, before its first renewal, for a new process of the bridge with this state directory."""
     return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, f"{_host()}:{state_dir.absolute()}")
 
 
 def ensure_bridge_name(state_dir: Path) -> str:
-    """Return the bridge's name. Create one if there is no valid one; if the disk takes none, only for this call."""
+    """Return the bridge's name, creating one if necessary. If it cannot be stored, it is valid only for this call."""
     return read_bridge_name(state_dir) or _made(state_dir / NAME)
 
 
 def read_bridge_name(state_dir: Path) -> str | None:
-    """Return the stored name; None if there is no valid one."""
+    """Return the stored name, or None if there is no valid name."""
     path = state_dir / NAME
     try:
         with raise_as_corrupt():

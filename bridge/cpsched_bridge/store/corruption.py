@@ -1,6 +1,6 @@
-"""Detect damaged files: the only module that decides which errors mean damage.
+"""Detect damaged files. No other module decides which errors mean damage.
 
-External errors (a full disk, a lock, missing permissions) are not damage, and pass unchanged.
+External errors, such as a full disk, a lock or missing permissions, are not damage and propagate unchanged.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ _OUTSIDE = frozenset(
         *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_READONLY),
     }
 )
-"""SQLite's codes for external errors. All others are the file's, because the statements are correct."""
+"""SQLite's codes for external errors. Any other code means damage, because the SQL statements are correct."""
 _FILE_AFTER_ALL = frozenset({sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS})
 _OF_CONTENT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""Exceptions of decoding, JSON, numbers and nesting."""
+"""Exceptions raised by decoding, by JSON, and for invalid numbers or nesting."""
 
 _SEAL_BYTES = 4
 _LONGEST_WORDS = 200
 MOST = 1 << 62
 """Largest absolute value of a stored number."""
 DATES_S = (-62_135_596_800, 253_402_300_799)
-"""Seconds with a date, as Unix time: the years 1 to 9999."""
+"""Range of Unix times that have a date, in the years 1 to 9999."""
 
 
 class CorruptFileContent(ValueError):
-    """A file's content is invalid; the message states why."""
+    """An error for invalid file content; the message states the reason."""
 
 
 def is_corruption(error: BaseException) -> bool:
-    """Whether an error means a damaged file; a full disk or a lock does not."""
-    if not isinstance(error, sqlite3.Error):  # SQLite errors that quote the file's bytes have no text
+    """Return whether an error means that a file is damaged; a full disk or a lock does not."""
+    if not isinstance(error, sqlite3.Error):  # an SQLite error that quotes the file's bytes fails to decode
         return isinstance(error, CorruptFileContent | UnicodeDecodeError)
     code = getattr(error, "sqlite_errorcode", None)
-    if code is None:  # raised by Python's module for a wrong call
+    if code is None:  # raised by Python's `sqlite3` module for an invalid call
         return False
     return code in _FILE_AFTER_ALL or code & 0xFF not in _OUTSIDE
 
 
 @contextmanager
 def raise_as_corrupt(what: object = "") -> Iterator[None]:
-    """Convert any error caused by a file's content into `CorruptFileContent`, prefixed with `what`."""
+    """Convert any error caused by a file's content to `CorruptFileContent`, with a message that starts with `what`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -67,16 +67,19 @@ def raise_as_corrupt(what: object = "") -> Iterator[None]:
 
 
 def _words(what: object, error: Exception) -> str:
-    """Return `error` as a line of limited length, for Python's errors with the type: `KeyError: 'x'` prints `'x'`."""
+    """Return `error` as one line of limited length.
+
+    Python's built-in errors include the type, because for example `KeyError: 'x'` prints only `'x'`.
+    """
     said = str(error) if isinstance(error, sqlite3.Error | CorruptFileContent) else f"{type(error).__name__}: {error}"
     said = said[:_LONGEST_WORDS].encode("utf-8", "backslashreplace").decode()
     return f"{what}: {said}" if what != "" else said
 
 
 def read_head(path: Path, most: int) -> bytes:
-    """Return at most the first `most` bytes of a file of any length. Raise `OSError`.
+    """Return at most the first `most` bytes of a file of any size. Raise `OSError` if it cannot be read.
 
-    Never wait: a pipe without a writer is empty.
+    Never block: a pipe without a writer counts as empty.
     """
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -86,9 +89,9 @@ def read_head(path: Path, most: int) -> bytes:
 
 
 def require_file(path: Path, follow: bool = True) -> None:
-    """Raise `CorruptFileContent` if a folder, a pipe or a device replaces the file; a missing file is no damage.
+    """Raise `CorruptFileContent` if the path is a directory, a pipe or a device. A missing file is not damage.
 
-    `follow`: check the target of a symbolic link. A link without target may lead to a disk that is not mounted yet.
+    `follow`: check the target of a symbolic link. A missing target may be on a disk that is not mounted yet.
     """
     try:
         kind = path.stat(follow_symlinks=follow).st_mode
@@ -99,26 +102,27 @@ def require_file(path: Path, follow: bool = True) -> None:
 
 
 def add_checksum(data: bytes) -> bytes:
-    """Return `data` with a checksum that `verify_checksum` checks."""
+    """Return `data` with a checksum added; `verify_checksum` checks it."""
     return zlib.crc32(data).to_bytes(_SEAL_BYTES, "big") + data
 
 
 def verify_checksum(data: bytes) -> bytes:
-    """Return the data of `add_checksum`. Raise `CorruptFileContent` if the checksum does not match."""
+    """Return the data without its checksum. Raise `CorruptFileContent` if the checksum does not match."""
     if not isinstance(data, bytes) or add_checksum(data[_SEAL_BYTES:]) != data:
         raise CorruptFileContent("the checksum does not match")
     return data[_SEAL_BYTES:]
 
 
 def row_checksum(values: Iterable[object]) -> int:
-    """Return the checksum of a row, for a column of its own."""
+    """Return the checksum of a row's values, for a separate column."""
     return zlib.crc32("\x1f".join(map(str, values)).encode("utf-8", "backslashreplace"))
 
 
 def rows_to_dataclasses(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
-    """Return rows as values of the dataclass `kind`, by its fields in order. Raise `CorruptFileContent` if invalid.
+    """Return rows as instances of the dataclass `kind`. Raise `CorruptFileContent` if a value is invalid.
 
-    SQLite stores any type in any column. A field whose name ends in `_s` is a time with a date, or a duration.
+    Columns have the order of the fields. Types are checked because SQLite stores any type in any column. A field whose
+    name ends in `_s` must be a time that has a date, or a duration.
     """
     return [kind(*_checked(kind, row)) for row in rows]
 

@@ -1,6 +1,6 @@
-"""The file with the learned state of forecasts: checksummed, and replaced as a whole.
+"""Read and write the file with the forecasts' learned state, which has a checksum and is replaced as a whole.
 
-Decisions do not use it. A damaged file is discarded, and learning restarts.
+Decisions do not use the file. If it is damaged, it is discarded and learning restarts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_UNPACKED = 64 << 20
 
 
 def write_forecast_state(path: Path, kept: Any) -> None:
-    """Replace the file. Raise `OSError` if it stays unchanged."""
+    """Replace the file with the state `kept`. Raise `OSError` if the file is unchanged."""
     beside = path.with_name(f"{path.name}.new")
     packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
     if len(packed) > MOST_BYTES:
@@ -37,7 +37,7 @@ def write_forecast_state(path: Path, kept: Any) -> None:
 
 
 def read_forecast_state(path: Path) -> Any:
-    """Return the stored state; None without a file. Raise `CorruptFileContent` and `OSError`."""
+    """Return the stored state, or None if there is no file. Raise `CorruptFileContent` or `OSError`."""
     require_file(path)
     try:
         packed = read_head(path, MOST_BYTES + 1)

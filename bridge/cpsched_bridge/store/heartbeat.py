@@ -1,9 +1,10 @@
-"""The bridge's heartbeat for the dead-man timer and for people: a file touched after every good cycle.
+"""Write and read the bridge's heartbeat, a file that is touched after every good cycle.
 
-During start-up (imports, compiling) the bridge touches it, too, as long as it may keep jobs of an earlier run.
+The dead-man timer and people use it. During start-up (imports, compiling), the bridge also touches the file for as long
+as it may keep jobs held by an earlier run.
 
-The dead-man script uses the file's time. Clocks may be set, so the file also contains the time since the host booted,
-which cannot be set; `read_age_s` prefers that.
+The dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
+time since the host booted, which cannot be changed and which `read_age_s` prefers.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from cpsched_bridge.store.corruption import read_head, row_checksum
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SAME_TOUCH_S = 2.0
-"""Maximum difference of the file's time and the time written in it that counts as one touch."""
+"""Maximum difference in seconds between the file's modification time and the time in the file for one touch."""
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The heartbeat of a running bridge; `grace_s` is how long writing it may fail."""
+    """The heartbeat of a running bridge; `grace_s` is the time in seconds for which writing it may fail."""
 
     path: Path
     grace_s: float = 60.0
@@ -30,7 +31,7 @@ class Heartbeat:
     _error: str = ""
 
     def beat(self, monotonic_s: float) -> None:
-        """Touch the file. Raise `OSError` on failure."""
+        """Touch the file. Raise `OSError` if that fails."""
         try:
             touch_file(self.path)
         except OSError as error:
@@ -40,31 +41,31 @@ class Heartbeat:
         self._since_s = None
 
     def missing_beat_reason(self, monotonic_s: float) -> str | None:
-        """Return why the bridge must not hold jobs: without a heartbeat the dead-man timer will release them."""
+        """Return why the bridge must not hold jobs, or None. Without a heartbeat, the dead-man timer releases them."""
         if self._since_s is None or monotonic_s - self._since_s < self.grace_s:
             return None
         return f"the heartbeat {self.path} cannot be written: {self._error}"
 
 
 def touch_file(path: Path) -> None:
-    """Set the file's time to now, and write the host's own clock into it if the disk has room."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of waiting
-    file = os.open(path, flags, 0o644)  # it contains no names
+    """Set the file's modification time to now, and write the time since boot to the file if the disk has space."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of blocking
+    file = os.open(path, flags, 0o644)  # the file contains no names of users or jobs
     try:
         try:
             words = f"{read_boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
             os.pwrite(file, f"{words} {row_checksum(words.split()):010d}\n".encode(), 0)
-        except OSError:  # the disk is full, but setting the time needs no space
+        except OSError:  # the disk is full, but setting the modification time needs no space
             os.utime(file)
     finally:
         os.close(file)
 
 
 def read_age_s(path: Path) -> float | None:
-    """Return seconds since the last good cycle; None if there was none. Negative: the file's time is in the future.
+    """Return the seconds since the last good cycle, or None if there was none.
 
-    Use the clock since boot if the file was written since then, otherwise the file's time. Raise `OSError` without
-    permission.
+    The result is negative if the file's time is in the future. Use the time since boot if the file was written since
+    the last boot, and otherwise the modification time. Raise `OSError` if permission is missing.
     """
     try:
         wall_s = path.stat().st_mtime
@@ -72,7 +73,7 @@ def read_age_s(path: Path) -> float | None:
         return None
     try:
         words = read_head(path, 256).decode(errors="replace").split()
-    except OSError:  # its time suffices
+    except OSError:  # the modification time suffices
         words = []
     try:
         *said, seal = words
@@ -85,7 +86,7 @@ def read_age_s(path: Path) -> float | None:
 
 
 def read_boot_id() -> str:
-    """Return a text that changes with each boot; empty if the host has none."""
+    """Return an id that changes with each boot; empty if the host has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -93,5 +94,5 @@ def read_boot_id() -> str:
 
 
 def _boot_s() -> float:
-    """Return seconds since the host booted, including sleep."""
+    """Return the seconds since the host booted, including suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,8 +1,8 @@
-"""The journal: every round with its inputs, decision and results, sufficient to repeat the decision.
+"""Write the journal: every round with its inputs, decision and results, sufficient to repeat the decision.
 
-SQLite (WAL), written only by the bridge, readable by any process. Rounds are written in segments: the first round of a
-segment in full, the others as changes, see `json_deltas`. The oldest segments are deleted when the journal is too large
-or they are too old.
+The journal is an SQLite file (WAL) that only the bridge writes and any process may read. Rounds are stored in segments:
+the first round of a segment in full, the others as changes (see `json_deltas`). The oldest segments are deleted when
+the journal is too large or the segments are too old.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cpsched_bridge.store.round_records import (
 from cpsched_bridge.store.sqlite_files import connect, identify_file, move_aside, replace_surrogates, was_replaced
 
 FORMAT = 3
-"""Version of these tables in `pragma user_version`, since cpsched 0.1.0. Lower numbers were never released."""
+"""Version of the tables in `pragma user_version`, since cpsched 0.1.0. Lower versions were never released."""
 
 SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;
@@ -57,21 +57,21 @@ create table if not exists facts (name text primary key, value text not null) wi
 """
 
 SEGMENT_ROUNDS = 512
-"""Maximum rounds per segment: a full round has about the size of this many changes, and reading one stays quick."""
+"""Maximum rounds per segment. A full round is about as large as this many changes, and reads stay fast."""
 
 EXPLAINED_ROUNDS = 600
-"""Minimum number of newest rounds that keep plan and reasons; older decisions are repeated when needed."""
+"""Minimum number of newest rounds that keep plan and reasons; older decisions are repeated if needed."""
 
 PRUNE_EVERY = 64
-"""Rounds between two checks of the journal's age and size."""
+"""Number of rounds between two checks of the journal's age and size."""
 _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 
 
 class Journal(JournalReader):
-    """The rounds on disk, for reading and writing.
+    """The journal on disk, for reading and writing.
 
-    `max_mib` limits the size of the data and `keep_days` their age: the oldest rounds are deleted. A `read_only`
-    journal may be read while a bridge writes it.
+    `max_mib` limits the size of the data and `keep_days` its age; the oldest rounds are deleted. A `read_only` journal
+    may be read while a bridge writes to the file.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Journal(JournalReader):
         self._last, self._lost = 0 if read_only else self.last_round, False
         self._file = identify_file(path)
         self._asides: frozenset[UnscheduledJob] | None = None
-        """As written; None: unknown."""
+        """The list of unscheduled jobs as last written; None if unknown."""
         self._labels: dict[int, str] = {}
         self._begin_anew()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the file, or create it. Move a damaged file, or one of another format, aside."""
+        """Open or create the file and return a connection. Move a file that is damaged or has another format aside."""
         before, why = 0, "damaged"
         try:
             with raise_as_corrupt():
@@ -105,7 +105,7 @@ class Journal(JournalReader):
                     if found in (None, FORMAT):
                         db.executescript(SCHEMA)
                         db.execute(f"pragma user_version={FORMAT}")
-                        JournalReader(db).last_round  # noqa: B018  reading it is the point
+                        JournalReader(db).last_round  # noqa: B018  reads the file to detect damage
                         return db
                     before = JournalReader(db).last_stored_round()
                     why, words = f"format-{found}", f"of format {found}, this is cpsched with format {FORMAT}"
@@ -118,9 +118,9 @@ class Journal(JournalReader):
         return self._anew(why, words, before)
 
     def _anew(self, why: str, words: object, before: int, again: bool = False) -> sqlite3.Connection:
-        """Create a new file after moving the old one aside. `before` is the number of the newest round so far.
+        """Move the old file aside, create a new one, and return a connection. `before` is the last round so far.
 
-        `again`: an earlier attempt failed, and was reported.
+        `again`: an earlier attempt failed and was reported.
         """
         if aside := move_aside(Path(self._path), why):
             kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
@@ -153,7 +153,7 @@ class Journal(JournalReader):
             raise
 
     def _written(self, work: Callable[[], object]) -> None:
-        """Run `work`, which writes, in one transaction; in a new file if the current one is damaged or gone."""
+        """Run `work`, which writes, in one transaction. If the file is damaged or gone, run it in a new file."""
         if self._lost or was_replaced(self._path, self._file):
             self._replace("it was deleted")
         try:
@@ -169,7 +169,7 @@ class Journal(JournalReader):
                 work()
 
     def _replace(self, why: object) -> None:
-        """Continue in a new file. If none can be created, the next write tries again."""
+        """Continue in a new file. If the file cannot be created, the next write tries again."""
         self._begin_anew()
         self._asides = None
         self._db.close()
@@ -178,7 +178,7 @@ class Journal(JournalReader):
         self._lost, self._file = False, identify_file(self._path)
 
     def _begin_anew(self) -> None:
-        """Let the next round start a segment."""
+        """Make the next round start a new segment."""
         self._segment: int | None = None
         self._left = self._room = 0
         self._jobs = JobRowEncoder()
@@ -188,7 +188,7 @@ class Journal(JournalReader):
         self._cluster_key = ""
 
     def _goes_on(self, cluster: Cluster, policy: PolicySpec) -> bool:
-        """Whether the next round may be written as a change."""
+        """Return whether the next round may be written as a change."""
         if self._left <= 0 or self._room <= 0 or policy != self._policy:
             return False
         if cluster is not self._cluster:
@@ -200,7 +200,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- writing
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
-        """Write the round of a cycle with a snapshot; a failed decision with the name of its failure."""
+        """Write the round of a cycle that has a snapshot. For a failed decision, write the name of the failure."""
         snapshot = report.snapshot
         assert snapshot is not None
         self._note_labels(report)
@@ -245,7 +245,7 @@ class Journal(JournalReader):
         self._room -= len(data) + len(told)
 
     def _note_labels(self, report: CycleReport) -> None:
-        """Record the names of this round's jobs, including those that started since they were read."""
+        """Record the names of this round's jobs, including jobs that started after the observation."""
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
@@ -256,7 +256,7 @@ class Journal(JournalReader):
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
     def _insert_past(self, report: CycleReport, snapshot: Snapshot) -> None:
-        """Record which jobs were first seen running or ended, with nodes and times."""
+        """Record the jobs that were first seen running or ended, with their nodes and times."""
         if not (report.started or report.ended):
             return
         table = snapshot.table
@@ -291,11 +291,11 @@ class Journal(JournalReader):
             self._written(lambda: self._db.executemany(query, rows))
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
-        """Write the event that a bridge stopped, with the reasons why jobs could not be released."""
+        """Write the event for a bridge's stop, with the reasons why jobs could not be released."""
         self.write_events(at_unix_s, number, [CycleEvent(STOPPED, "; ".join(problems) or IN_ORDER)])
 
     def write_unscheduled_jobs(self, asides: Iterable[UnscheduledJob]) -> None:
-        """Write the changes in the list of jobs that are not decided on."""
+        """Write the changes in the list of jobs that the bridge does not schedule."""
         now = frozenset(asides)
         if now == self._asides:
             return
@@ -314,7 +314,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- forgetting
 
     def prune(self, now_unix_s: float) -> int:
-        """Delete the oldest segments until the data meet the limits. Return the number of deleted rounds."""
+        """Delete the oldest segments until the data meets the limits. Return the number of deleted rounds."""
         try:
             return self._pruned(now_unix_s)
         except (sqlite3.Error, ValueError) as error:
@@ -335,7 +335,7 @@ class Journal(JournalReader):
         return dropped
 
     def _too_old(self, now_unix_s: float) -> int:
-        """Return the first round to keep: the first of the segment with a round within the age limit."""
+        """Return the first round to keep, which begins the oldest segment with a round within the age limit."""
         query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])
@@ -343,7 +343,7 @@ class Journal(JournalReader):
     def _drop_before(self, first_kept: int) -> int:
         with self._db:
             if not self._db.execute("delete from segments where first < ?", (first_kept,)).rowcount:
-                return 0  # without scanning the tables
+                return 0  # avoids a scan of the tables
             dropped = self._db.execute("delete from rounds where round < ?", (first_kept,)).rowcount
             for table in ("explanations", "events", "past"):
                 self._db.execute(f"delete from {table} where round < ?", (first_kept,))
@@ -352,7 +352,7 @@ class Journal(JournalReader):
 
 
 def _format_of(db: sqlite3.Connection) -> int | None:
-    """Return the version of a journal's tables; None for a file without tables."""
+    """Return the version of a journal's tables, or None for a file without tables."""
     version, tables = (db.execute(query).fetchone()[0] for query in ("pragma user_version", _COUNT_TABLES))
     return int(version) if version or tables else None
 
@@ -363,6 +363,6 @@ def _slots(snapshot: Snapshot) -> Iterable[int]:
 
 
 def _nodes(snapshot: Snapshot, slot: int) -> str:
-    """Return the nodes of a running job as text: node names, with units above 1."""
+    """Return the nodes of a running job as text: node names, with the units if above 1."""
     names = snapshot.cluster.node_names
     return replace_surrogates(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

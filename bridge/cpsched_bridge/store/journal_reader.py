@@ -1,4 +1,4 @@
-"""Read the journal: rounds, their results and events, and the jobs that are not decided on."""
+"""Read the journal: rounds, their results and events, and the jobs that the bridge does not schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cpsched_bridge.store.round_records import RoundRecord, cluster_from_json, r
 
 @dataclass(frozen=True, slots=True)
 class RoundSummary:
-    """One round in a list."""
+    """The summary of one round in a list."""
 
     number: int
     now_s: int
@@ -39,12 +39,12 @@ class RoundSummary:
 
 
 IN_ORDER = "in order"
-"""Detail of the event `STOPPED` in the file if no job was left held against the settings."""
+"""Detail of the event `STOPPED`, as stored, if the bridge left no job held against its settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
-    """A notable event: a failed cycle, a failed start, a change of mode."""
+    """A notable event, for example a failed cycle, a failed start or a change of mode."""
 
     at_unix_s: float
     round: int
@@ -54,17 +54,17 @@ class JournalEvent:
 
     @property
     def is_clean_stop(self) -> bool:
-        """Whether a bridge stopped, and left no job held against its settings."""
+        """Whether a bridge stopped and left no job held against its settings."""
         return (self.kind, self.detail) == (STOPPED, IN_ORDER)
 
 
 BACKED_OFF = "put off"
-"""Kind of a job that backs off after a failed start of its own or of its group."""
+"""Kind of a job that backs off after a failed start of the job or its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledJob:
-    """A pending job that the bridge does not decide on at present.
+    """A pending job that the bridge does not schedule at present.
 
     `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit), `BACKED_OFF`,
     `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
@@ -79,11 +79,11 @@ class UnscheduledJob:
 
 @dataclass(frozen=True, slots=True)
 class JournalJobRecord:
-    """A job that was seen running: its submission, start, nodes, and end, if it has ended."""
+    """A job that was seen running, with its submission, start, nodes and, once it has ended, its end."""
 
     job_id: int
     round: int
-    """The round of the last update."""
+    """The round in which this record was last updated."""
     label: str
     user: str
     submit_s: int
@@ -94,7 +94,7 @@ class JournalJobRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The place of a round, and what its segment states for all its rounds."""
+    """The location of a round, and the values that its segment stores for all of its rounds."""
 
     segment: int
     mode: str
@@ -105,7 +105,7 @@ class _Written:
 
 @dataclass(slots=True)
 class _Place:
-    """A position in a segment: the values after the rounds up to `number`."""
+    """A position in a segment, with the values after all rounds up to `number`."""
 
     segment: int
     number: int
@@ -113,7 +113,7 @@ class _Place:
 
 
 class JournalReader:
-    """The content of the journal in an open database. Reading rounds in ascending order is quickest."""
+    """A reader of the journal in an open database. Reading rounds in ascending order is fastest."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -122,13 +122,13 @@ class JournalReader:
 
     @property
     def last_round(self) -> int:
-        """Number of the newest round, 0 if there is none; includes rounds of a journal that was moved aside."""
+        """Number of the newest round, including rounds in a journal that was moved aside; 0 if there is none."""
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
         return self._number(query)
 
     def last_stored_round(self) -> int:
-        """Number of the newest round in this file, 0 if there is none; also in a file of another version."""
+        """Number of the newest round in this file, which may be of another version; 0 if there is none."""
         return self._number("select coalesce(max(round), 0) from rounds")
 
     def _number(self, query: str) -> int:
@@ -139,7 +139,7 @@ class JournalReader:
             return int(found)
 
     def list_rounds(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
-        """Return the newest rounds, oldest first; all if `limit` is None."""
+        """Return the newest `limit` rounds, oldest first; all rounds if `limit` is None."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"
@@ -148,7 +148,7 @@ class JournalReader:
             return rows_to_dataclasses(RoundSummary, rows)[::-1]
 
     def read_round(self, number: int) -> RoundRecord:
-        """Return a round. Raise `UnknownRound`, or `CorruptFile` if it cannot be read."""
+        """Return a round. Raise `UnknownRound` if it does not exist and `CorruptFile` if it cannot be read."""
         try:
             with raise_as_corrupt():
                 return self._read(number)
@@ -179,7 +179,7 @@ class JournalReader:
         return f"round={number}: not in the journal; {held}"
 
     def _value(self, table: str, segment: int, number: int) -> Any:
-        """Return the value of a segment at a round; None if the table has nothing for that round."""
+        """Return the value of a segment at a round, or None if the table has no value for that round."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
             place = self._places[table] = _Place(segment, segment - 1, JsonDeltaReader())
@@ -196,7 +196,7 @@ class JournalReader:
         return self._clusters[key]
 
     def find_past_job(self, text: str) -> JournalJobRecord | None:
-        """Return the newest job with this id or name that was seen running, or None."""
+        """Return the newest job with this id or name that was seen running, or None if there is none."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
         with raise_as_corrupt():
@@ -204,7 +204,7 @@ class JournalReader:
             return next(iter(rows_to_dataclasses(JournalJobRecord, rows)), None)
 
     def get_job_name(self, job_id: int) -> str:
-        """Return a job's name for users, if the journal has it."""
+        """Return the name of a job that users see, if the journal contains it."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
         with raise_as_corrupt():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
@@ -213,7 +213,7 @@ class JournalReader:
         return self.read_round(self.last_round).get_job_name(job_id) if self.list_rounds(1) else str(job_id)
 
     def first_round(self) -> tuple[int, float] | None:
-        """Return number and Unix time of the oldest round, or None."""
+        """Return the number and the Unix time of the oldest round, or None if there are no rounds."""
         with raise_as_corrupt():
             row = self._db.execute("select round, at_unix_s from rounds order by round limit 1").fetchone()
             if row is None:
@@ -224,7 +224,7 @@ class JournalReader:
             return number, at_unix_s
 
     def list_events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
-        """Return the newest events, oldest first; of one job or one kind, if given."""
+        """Return the newest `limit` events, oldest first, optionally only those of one job or one kind."""
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
@@ -234,9 +234,9 @@ class JournalReader:
             return rows_to_dataclasses(JournalEvent, self._db.execute(query, args))[::-1]
 
     def last_activity(self) -> JournalEvent | None:
-        """Return the newest event, or the newest round as an event of kind `round` if that is newer, or None.
+        """Return the newest event or, if that is newer, the newest round as an event of kind `round`; None if none.
 
-        An event of the newest round is newer than the round: a bridge writes its last event after it.
+        An event of the newest round is newer than the round itself, because a bridge writes its last event afterwards.
         """
         events = self.list_events(limit=1)
         lines = self.list_rounds(limit=1)
@@ -245,7 +245,7 @@ class JournalReader:
         return JournalEvent(lines[-1].at_unix_s, lines[-1].number, "round", None, "")
 
     def size_bytes(self) -> int:
-        """Return the bytes of the pages in use."""
+        """Return the total size, in bytes, of the pages in use."""
         with raise_as_corrupt():
             pages, free, size = (
                 self._db.execute(f"pragma {name}").fetchone()[0]
@@ -254,12 +254,12 @@ class JournalReader:
         return int((pages - free) * size)
 
     def iterate_round_numbers(self) -> Iterator[int]:
-        """Return all round numbers, ascending."""
+        """Return an iterator over the numbers of all rounds, in ascending order."""
         with raise_as_corrupt():
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
     def list_unscheduled_jobs(self, kind: str | None = None) -> list[UnscheduledJob]:
-        """Return the jobs that are not decided on, by id; of one kind if given."""
+        """Return the jobs that the bridge does not schedule, sorted by id, optionally only those of one kind."""
         with raise_as_corrupt():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
             return [aside for aside in rows_to_dataclasses(UnscheduledJob, rows) if kind in (None, aside.kind)]
@@ -270,5 +270,5 @@ class JournalReader:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text may be a job's number within the database's range."""
+    """Return whether a text is a valid job id within the range of the database."""
     return text.isascii() and text.isdigit() and len(text) < 19

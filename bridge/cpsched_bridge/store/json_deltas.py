@@ -1,12 +1,12 @@
-"""How one JSON value differs from the one before, and series of values of which only that is kept, compressed.
+"""Compute and apply differences between JSON values, and store a series of values as compressed differences.
 
-A delta is JSON itself: None for two equal values, or a list that begins with its kind:
+A delta is itself JSON: None for two equal values, otherwise a list that begins with the kind of the delta:
 
-- `[0, value]`: it is `value` now.
-- `[1, {key: delta}, [keys]]`: of a mapping, entries that changed or are new, and keys that are gone.
-- `[2, [[position, delta]]]`: of a list of the same length, elements that changed.
-- `[3, [positions], [[position, value]]]`: of a list without repetitions, the elements taken out, by their positions
-  before, then those put in, by their positions afterwards. An element that moved is taken out and put in.
+- `[0, value]`: the new value is `value`.
+- `[1, {key: delta}, [keys]]`: in a mapping, the changed and new entries, and the removed keys.
+- `[2, [[position, delta]]]`: in a list of the same length, the changed elements.
+- `[3, [positions], [[position, value]]]`: in a list without repetitions, the old positions of removed elements, then
+  the inserted elements with their new positions. An element that moved is removed and inserted.
 
 >>> compute_delta({"queue": [7, 8, 9], "now": 1}, {"queue": [8, 9, 10], "now": 2})
 [1, {'queue': [3, [0], [[2, 10]]], 'now': [0, 2]}]
@@ -32,7 +32,7 @@ _LEVEL = 6
 
 
 def compute_delta(before: Json, after: Json) -> Json:
-    """Return the change from `before` to `after`; None if equal. `true` and 1 differ, 1 and 1.0 do not."""
+    """Return the delta from `before` to `after`, or None if they are equal. `true` and 1 differ; 1 and 1.0 do not."""
     if before is after:
         return None
     if type(before) is type(after):
@@ -48,7 +48,7 @@ def compute_delta(before: Json, after: Json) -> Json:
 
 
 def apply_delta(before: Json, change: Json) -> Json:
-    """Return `before` with `change` applied; `before` itself does not change."""
+    """Return `before` with the delta `change` applied; `before` itself is not modified."""
     if change is None:
         return before
     kind = change[0]
@@ -105,17 +105,17 @@ def _list(before: list[Json], after: list[Json]) -> Json:
 
 
 def _plain(values: list[Json]) -> bool:
-    """Whether all are numbers or texts: `==` treats `true` as 1, also in nested values."""
+    """Return whether all values are numbers or strings, because `==` treats `true` as 1, even in nested values."""
     return _PLAIN.issuperset(map(type, values))
 
 
 def _distinct(values: list[Json]) -> bool:
-    """Whether all are distinct texts or integers."""
+    """Return whether all values are distinct strings or integers."""
     return set(map(type, values)) <= {int, str} and len(set(values)) == len(values)
 
 
 def _moves(before: list[Json], after: list[Json]) -> list[Json]:
-    """Return the fewest elements to remove and insert: all but a longest part that keeps its order."""
+    """Return the smallest delta of removals and insertions, which keeps a longest subsequence in order."""
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
@@ -127,7 +127,7 @@ def _moves(before: list[Json], after: list[Json]) -> list[Json]:
 
 
 def _longest_ascending(numbers: list[int]) -> list[int]:
-    """A longest ascending subsequence of distinct numbers (patience sorting)."""
+    """Return a longest ascending subsequence of distinct numbers (patience sorting)."""
     tops: list[int] = []
     top_at: list[int] = []
     before: list[int] = []
@@ -147,33 +147,33 @@ def _longest_ascending(numbers: list[int]) -> list[int]:
 
 
 def encode_json(value: Json) -> bytes:
-    """Return compact JSON."""
+    """Return `value` as compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 class JsonDeltaWriter:
-    """Converts a series of values to compressed parts, each with the changes since the previous value."""
+    """A writer that converts a series of values to compressed parts, each with the changes since the previous value."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(_LEVEL)
         self._before: Json = None
 
     def encode_next(self, value: Json) -> bytes:
-        """Return the next part. `value` must not change afterwards: the next one is compared with it."""
+        """Return the next part. `value` must not change afterwards, because the next value is compared with it."""
         text = encode_json(compute_delta(self._before, value))
         self._before = value
         return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
 
 class JsonDeltaReader:
-    """Converts the parts of a `JsonDeltaWriter`, from the first one, back to values."""
+    """A reader that converts the parts of a `JsonDeltaWriter`, beginning with the first, back to values."""
 
     def __init__(self) -> None:
         self._decompressor = zlib.decompressobj()
         self.value: Json = None
-        """The value of the last part."""
+        """The value after the last part that was read."""
 
     def decode_next(self, part: bytes) -> None:
-        """Read the next part. Raise `CorruptFileContent` if it is damaged."""
+        """Read the next part and update `value`. Raise `CorruptFileContent` if the part is damaged."""
         with raise_as_corrupt():
             self.value = apply_delta(self.value, json.loads(self._decompressor.decompress(part)))

@@ -1,7 +1,7 @@
-"""The ledger: every job that the bridge holds or starts, on disk, so that a crash loses no job and starts none twice.
+"""Record on disk each job that the bridge holds or starts, so that a crash loses no job and starts none twice.
 
-An intent is written before its command, and the result after it. After a crash at any time, the next bridge reads the
-intents, observes the cluster, and uses the cluster's state.
+An intent is written before its command is sent, and the outcome afterwards. After a crash at any time, the next bridge
+process reads the intents, observes the cluster, and relies on the cluster's state.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from cpsched_bridge.store.sqlite_files import (
 
 
 class LedgerState(StrEnum):
-    """State of a job between the bridge and the cluster."""
+    """The state of a job from the bridge's point of view."""
 
     HOLDING = "holding"
-    """A hold was, or is about to be, sent."""
+    """A hold was sent or is about to be sent."""
     HELD = "held"
-    """Held by the bridge or by the submit plugin for it: may be started."""
+    """The job is held by the bridge, or by the submit plugin for the bridge, and may be started."""
     STARTING = "starting"
-    """A start (pin and release) was, or is about to be, sent; the job does not run yet."""
+    """A start (pin and release) was sent or is about to be sent; the job does not run yet."""
     ROLLING_BACK = "rolling-back"
-    """The start failed: hold again and clear the pin."""
+    """The start failed; the job must be held again and its pin cleared."""
     HANDING_BACK = "handing-back"
-    """To be released to the cluster's own scheduler, pin cleared."""
+    """The job must be released to the cluster's own scheduler, without a pin."""
     FREE = "free"
-    """Pending under the cluster's own scheduler."""
+    """The job is pending and left to the cluster's own scheduler."""
     RUNNING = "running"
-    """Seen running."""
+    """The job was seen running."""
     ENDED = "ended"
-    """Ran and ended, or left the cluster while it was not managed."""
+    """The job ran and ended, or left the cluster while it was not managed."""
     GONE = "gone"
-    """Unknown to the cluster, and managed when it vanished (cancelled before it ran)."""
+    """The job left the cluster while it was managed, because it was cancelled before it ran."""
 
 
 KEPT = frozenset(
     {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
 )
-"""States in which the job may have a hold or a pin of the bridge; `release-all` releases these jobs."""
+"""States in which a job may have the bridge's hold or pin; `release-all` releases these jobs."""
 
 CLOSED = frozenset({LedgerState.ENDED, LedgerState.GONE})
 
 _SEEN = frozenset({LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE})
-"""Changes that the cluster may make to a job in any state."""
+"""States that the cluster may cause from any other state."""
 
 FOLLOWS: dict[LedgerState | None, frozenset[LedgerState]] = {
     None: frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK}),
@@ -96,13 +96,13 @@ FOLLOWS: dict[LedgerState | None, frozenset[LedgerState]] = {
         }
     ),
 }
-"""Permitted transitions; a closed job may return (a requeue, a controller that had lost the job)."""
+"""Permitted transitions. A closed job may return after a requeue or if the controller had lost the job."""
 
 
 Cause = Literal["", "released", "held_by_administrator"]
-"""Meaning of the last transition's reason for the next one; empty if only the state counts.
+"""Cause of the last transition that affects the next one; empty if only the state matters.
 
-- `released`: the release of a start was answered, where pin and release are two commands.
+- `released`: the release of a start was answered, if pin and release are two commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
 """
 _CAUSES: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
@@ -112,60 +112,60 @@ _CAUSES: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
         frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK}),
     ),
 }
-"""Spelling of a cause in the file's column of the reason, with the states that have it. Earlier versions read it."""
+"""The text for a cause in the file's reason column, and the states that can have it. Earlier versions read it."""
 _WHILE = ", while it asks for "
-"""Precedes, in the file's column `leave`, the request of the job when it was left: see `ManagedJobEntry.asked`."""
+"""Separator before the job's request in the file's column `leave`; see `ManagedJobEntry.asked`."""
 
 _NAMED = 50
-"""Maximum number of jobs of a damaged ledger that a message names."""
+"""Maximum number of jobs in a damaged ledger that a message lists."""
 
 
 class IllegalLedgerTransition(BridgeError):
-    """A transition that is not permitted: a bug of the bridge, not of the cluster."""
+    """An error for a transition that is not permitted, which is a bug in the bridge."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedJobEntry:
-    """One job of the ledger."""
+    """The entry of one job in the ledger."""
 
     job_id: int
     state: LedgerState
     since_s: int
-    """Cluster time of its last transition."""
+    """Cluster time of the last transition."""
     pinned: bool = False
-    """Whether the job may have a node list of the bridge."""
+    """Whether the job may have a node list set by the bridge."""
     failures: int = 0
-    """Consecutive failed starts and holds."""
+    """Number of consecutive failed starts and holds."""
     nodes: tuple[tuple[str, int], ...] = ()
-    """Nodes of the last start: (node name, units)."""
+    """Nodes of the last start as (node name, units)."""
     leave: str = ""
-    """Why the job is not adopted again; empty if it may be."""
+    """Why the job must not be adopted again; empty if it may be."""
     label: str = ""
-    """The name that users see, such as "19_3"."""
+    """The name that users see, for example "19_3"."""
     why: str = ""
-    """Reason of its last transition, for people."""
+    """Reason for the last transition, for people."""
     cause: Cause = ""
     asked: str = ""
-    """`leave` applies only to this request (`equivalence.request_fingerprint`); empty: to any request."""
+    """Request to which `leave` applies, as `equivalence.request_fingerprint`; empty for any request."""
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
-"""Further meaning of a transition:
+"""Additional meaning of a transition:
 
-- `as_decided`: the job was started where it was decided.
-- `kept_on`: the job stays held and is retried, since the cluster's own scheduler could not start it.
+- `as_decided`: the job was started on the nodes of the decision.
+- `kept_on`: the job stays held and is retried, because the cluster's own scheduler could not start it.
 - `left`: the job is left to the cluster's own scheduler for the reason in `ManagedJobEntry.leave`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTransition:
-    """A new entry, and its previous state (None: the job is new)."""
+    """A new entry and the job's previous state, which is None for a new job."""
 
     before: LedgerState | None
     entry: ManagedJobEntry
     obstacle: ClusterReason | None = None
-    """Why a start failed, if the reason concerns the job or its group; not a failure of the bridge."""
+    """Why a start failed, if the reason concerns the job or its group. Not a failure of the bridge."""
     failed: bool = False
     """Whether a start or a hold failed without a known reason."""
     event: TransitionEvent = ""
@@ -184,7 +184,7 @@ def make_transition(
     event: TransitionEvent = "",
     **changes: Any,
 ) -> LedgerTransition:
-    """Return `entry` in a new state, with other changes; a new entry for `job_id` if there is none.
+    """Return a transition of `entry`, or of a new entry for `job_id`, to a new state with further changes.
 
     `cause` applies only to this transition, and `asked` only with its `leave`.
     """
@@ -195,12 +195,12 @@ def make_transition(
 
 
 def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
-    """Return `entry` in a new state for one of the causes, with the reason in the file's spelling."""
+    """Return a transition of `entry` to a new state for `cause`, with the reason text as stored in the file."""
     return make_transition(entry, state, now_s, _CAUSES[cause][0], cause=cause)
 
 
 def unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
-    """Return the fields of an entry whose job is left to the cluster for `reason` while it has this request."""
+    """Return the entry fields for a job that is left to the cluster for `reason` while its request is `asked`."""
     return {"leave": f"{reason}{_WHILE}{asked}", "asked": asked}
 
 
@@ -217,21 +217,21 @@ create index if not exists transitions_by_job on transitions (job_id);
 """
 
 _SEALED = "alter table jobs add column seal integer"
-"""For a ledger of a version without seals: a row without one is trusted."""
+"""Statement that upgrades a ledger without seals; a row without a seal is trusted."""
 _FIELDS = 9
 _ROWS = "select * from jobs"
 _LOST = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""A job is deleted together with its transitions, so transitions without a job mean a lost row."""
+"""Query for lost rows: a job is deleted with its transitions, so transitions without a job mean a lost row."""
 
 
 class Ledger:
-    """The jobs table and its transitions in SQLite (WAL). One writer; other processes may read.
+    """The ledger's jobs and transitions in an SQLite file (WAL) with one writer, which other processes may read.
 
-    `durable`: every commit reaches the disk (synchronous=FULL), which protects against power failures, too.
+    `durable`: every commit reaches the disk (synchronous=FULL), which also protects against power failures.
 
-    Each row has a checksum, its seal. A damaged file is moved aside, and `mishaps` reports it. At start, rows with a
-    valid seal are kept, and nothing else is trusted: the cluster shows the jobs with the bridge's marks. Later, or if
-    the file was deleted, it is written again from memory.
+    Each row has a checksum, called its seal. A damaged file is moved aside, and `mishaps` reports this. At start-up,
+    only rows with a valid seal are kept, and the cluster shows which other jobs have the bridge's marks. Later, or if
+    the file was deleted, the file is written again from memory.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
@@ -239,9 +239,9 @@ class Ledger:
         self.mishaps: list[CycleEvent] = []
         """Events of the file that are still to be reported."""
         self.whole = True
-        """Whether this is the complete ledger: false if the file was damaged or missing."""
+        """Whether the ledger is complete; False if the file was damaged or missing."""
         self._lost = False
-        """Whether the file was moved aside and no new one could be created yet."""
+        """Whether the file was moved aside and a new file could not be created yet."""
         try:
             self._open(read_only)
         except CorruptFileContent as error:
@@ -251,9 +251,7 @@ class Ledger:
 
     @classmethod
     def load_copy(cls, path: Path) -> Ledger:
-        """Return a ledger in memory with a file's content. Raise `sqlite3.Error`, or `CorruptFileContent` if
-        invalid.
-        """
+        """Return an in-memory ledger with a file's content. Raise `sqlite3.Error` or `CorruptFileContent`."""
         copy = cls(":memory:", durable=False)
         with raise_as_corrupt():
             copy.replace_entries([_entry(row) for row in read_rows(path, _ROWS)])
@@ -274,14 +272,14 @@ class Ledger:
         self._file = identify_file(self._path)
 
     def _connected(self, read_only: bool = False) -> sqlite3.Connection:
-        """Open the file. Commits reach the file itself at once, so that a damaged log loses nothing."""
+        """Return a connection whose commits reach the file itself immediately, so that a damaged log loses nothing."""
         db = connect(self._path, self._durable, read_only)
         if not read_only:
             db.execute("pragma wal_autocheckpoint=1")
         return db
 
     def _look_whether_whole(self) -> None:
-        """Raise an error that means `CorruptFileContent` if tables or rows are missing, or pages are out of order."""
+        """Raise an error that counts as corruption if tables or rows are missing or pages are out of order."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
@@ -298,7 +296,7 @@ class Ledger:
             raise CorruptFileContent(f"its last round is {self.last_round()}")
 
     def _begin_anew(self, error: CorruptFileContent) -> None:
-        """Move a damaged file aside, and start a new one with its valid rows."""
+        """Move a damaged file aside and start a new file with the valid rows."""
         rows = list(_readable_rows(Path(self._path)))
         aside = move_aside(Path(self._path))
         self._open()
@@ -311,14 +309,14 @@ class Ledger:
         self.mishaps.append(CycleEvent("ledger_damaged", said + odd))
 
     def replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
-        """Write entries unchanged, instead of those of the same jobs."""
+        """Replace the entries of the same jobs with `entries`, unchanged."""
         found = list(entries)
         with self._db:
             _insert(self._db, found)
         self.reload()
 
     def reload(self) -> None:
-        """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` for an invalid row."""
+        """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` if a row is invalid."""
         with raise_as_corrupt():
             rows = self._db.execute(_ROWS)
             self._entries: dict[int, ManagedJobEntry] = {}
@@ -327,12 +325,12 @@ class Ledger:
                 self._remember(None, _entry(row))
 
     def restore_missing_file(self) -> None:
-        """Write the file again from memory if it was deleted; called once a cycle."""
+        """Write the file again from memory if it was deleted. Called once per cycle."""
         if self._lost or was_replaced(self._path, self._file):
             self._write_anew("it was deleted")
 
     def _write_anew(self, why: object) -> None:
-        """Move the file aside and write memory to a new one. If that fails, the next write tries again."""
+        """Move the file aside and write all entries to a new file. If that fails, the next write tries again."""
         again, self._lost = self._lost, True
         self._db.close()
         aside = move_aside(Path(self._path))
@@ -357,7 +355,7 @@ class Ledger:
 
     @property
     def by_id(self) -> Mapping[int, ManagedJobEntry]:
-        """Return all entries by job id; the mapping changes with the ledger."""
+        """All entries by job id; the mapping changes with the ledger."""
         return self._entries
 
     def get(self, job_id: int) -> ManagedJobEntry | None:
@@ -365,12 +363,12 @@ class Ledger:
         return self._entries.get(job_id)
 
     def get_job_name(self, job_id: int) -> str:
-        """Return a job's name for users, if the ledger has it."""
+        """Return the name of a job that users see, if the ledger contains it."""
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
     def list_entries(self, *states: LedgerState) -> list[ManagedJobEntry]:
-        """Return the entries in any of `states` (none given: all), by job id."""
+        """Return the entries in any of `states`, or all entries if no state is given, sorted by job id."""
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
     def open_ids(self) -> frozenset[int]:
@@ -378,25 +376,26 @@ class Ledger:
         return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED))
 
     def list_held_ids(self) -> list[int]:
-        """Return the ids of jobs that may have a hold or a pin of the bridge."""
+        """Return the ids of jobs that may have a hold or pin of the bridge."""
         return [entry.job_id for entry in self.list_entries(*KEPT)]
 
     def get_pinned_ids(self) -> frozenset[int]:
-        """Return the ids of jobs with a node list of the bridge."""
+        """Return the ids of jobs that may have a node list set by the bridge."""
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
-        """Return pending jobs that are pinned but no longer managed: another actor held them after the pin.
+        """Return pending jobs that are pinned but no longer managed, because another actor held them after the pin.
 
-        If such a job is not held, `reconcile` manages it again, to release it.
+        If such a job is no longer held, `reconcile` manages the job again in order to release it.
         """
         return [entry for entry in self.list_entries(LedgerState.FREE) if entry.pinned]
 
     def record(self, transitions: Iterable[LedgerTransition], round_number: int = 0, unwritten: bool = False) -> None:
-        """Write transitions, all or none, before returning. Raise `IllegalLedgerTransition` if the ledger has another
-        state.
+        """Write transitions, all or none, before returning.
 
-        `unwritten`: if the disk fails, keep the transitions in memory, then raise the error.
+        Raise `IllegalLedgerTransition` if the ledger has another state for a job.
+
+        `unwritten`: if writing fails, keep the transitions in memory, then raise the error.
         """
         batch = list(transitions)
         if not batch:
@@ -425,7 +424,7 @@ class Ledger:
         self._written(work)
 
     def _written(self, work: Callable[[], object]) -> None:
-        """Run `work` in one transaction; if the file is damaged, again in a new file."""
+        """Run `work` in one transaction. If the file is damaged, run it again in a new file."""
         try:
             with self._db:
                 work()
@@ -437,22 +436,22 @@ class Ledger:
                 work()
 
     def read_transitions(self, job_id: int) -> list[tuple[int, int, str | None, str, str]]:
-        """Return (cluster time, round, state before, state after, why) of a job, oldest first."""
+        """Return a job's transitions as (cluster time, round, state before, state after, why), oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
         with raise_as_corrupt():
             rows = rows_to_dataclasses(_Line, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def last_round(self) -> int:
-        """Return the newest recorded round with a change; 0 if there is none."""
+        """Return the number of the newest round with a recorded transition; 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
     def counts_by_state(self) -> dict[LedgerState, int]:
-        """Return the number of jobs by state."""
+        """Return the number of jobs in each state."""
         return {state: len(self._in_state[state]) for state in LedgerState}
 
     def prune(self, before_s: int) -> None:
-        """Delete jobs that were over before `before_s`, and their transitions."""
+        """Delete the jobs that were over before `before_s`, with their transitions."""
         old = [e.job_id for e in self.list_entries(*CLOSED) if e.since_s < before_s]
 
         def work() -> None:
@@ -470,7 +469,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row of the transitions."""
+    """A row of the transitions table."""
 
     at_s: int
     round: int
@@ -490,7 +489,7 @@ def _transition_row(transition: LedgerTransition, round_number: int) -> tuple[An
 
 
 def _entry(row: tuple[Any, ...]) -> ManagedJobEntry:
-    """Return the entry of a row. Raise `CorruptFileContent` if it is invalid."""
+    """Return the entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
     with raise_as_corrupt(f"job {row[0]!r:.20}"):
         values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
         if seal is not None and seal != row_checksum(values):
@@ -511,7 +510,7 @@ def _row(entry: ManagedJobEntry) -> tuple[Any, ...]:
 
 
 def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a damaged file that can be read from either end."""
+    """Yield the rows of a damaged file that can be read from its beginning or its end."""
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),
@@ -523,7 +522,7 @@ def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobEntry], str]:
-    """Return the entries of the sealed rows, and a text on the others."""
+    """Return the entries of rows with a valid seal, and a text about the other rows."""
     whole: dict[int, ManagedJobEntry] = {}
     odd: set[str] = set()
     for row in rows:

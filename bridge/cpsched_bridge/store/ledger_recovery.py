@@ -1,7 +1,7 @@
-"""Recover held jobs from the journal if the ledger was damaged or deleted.
+"""Recover the held jobs from the journal if the ledger was damaged or deleted.
 
-The journal's last round records which jobs the bridge held, with any mark. Without it, jobs that the bridge held itself
-would look like an administrator's.
+The journal's last round records which jobs the bridge held, regardless of their marks. Without this record, jobs held
+by the bridge itself would appear to be held by an administrator.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _WHY = "held, by the journal's last round"
 
 
 def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
-    """Add to an incomplete ledger the jobs that only the journal contains. Never raise for a file.
+    """Add the jobs that only the journal contains to an incomplete ledger. Never raise because of a file.
 
-    `keeps`: a stopping bridge keeps its jobs. If false, one that stopped in order holds none.
+    `keeps`: whether a stopping bridge keeps its jobs held. If False, a bridge that stopped cleanly holds no jobs.
     """
     if ledger.whole:
         return
@@ -38,7 +38,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
 
 
 def held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
-    """Return entries of the jobs that the bridge held in its last round; none if that cannot be read."""
+    """Return entries for the jobs that the bridge held in its last round; empty if that round cannot be read."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,
@@ -54,7 +54,7 @@ def _held(journal: Journal) -> list[ManagedJobEntry]:
     states = {aside.job_id: LedgerState(aside.kind) for aside in journal.list_unscheduled_jobs() if aside.kind in KEPT}
     if record.mode == "control":
         states |= {job.id: LedgerState.HELD for job in record.queue}
-    # A job with a start may have a node list of the bridge.
+    # A job for which a start was sent may be pinned.
     told = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
     states |= dict.fromkeys(told & states.keys(), LedgerState.STARTING)
     return [

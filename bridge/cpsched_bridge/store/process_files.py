@@ -1,4 +1,4 @@
-"""Small files of the process: a lock for one bridge at a time, requests to it, and its start-up."""
+"""Manage the small files of a bridge process: the instance lock, requests to the bridge, and its start-up step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
 
 
 class InstanceLock:
-    """A lock for the life of the process; the kernel releases it when the process ends in any way.
+    """A lock for the lifetime of the process; the kernel releases it however the process ends.
 
-    It needs no free space: the process number in the file is for people.
+    Locking needs no free disk space. The process id in the file is for people.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,24 +37,24 @@ class InstanceLock:
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         os.close(self._file)
 
 
 _LONGEST = 65_536
-"""Maximum number of bytes read from a small file, whatever replaces it."""
+"""Maximum number of bytes read from a small file, whatever has replaced it."""
 _PAUSED = "paused"
-"""Reason of a pause if the file contains none."""
+"""Reason for a pause if the file contains none."""
 
 
 class PauseFile:
-    """Whether the bridge is paused, and why. The file outlives the bridge, and any tool can write it."""
+    """The file that pauses the bridge and contains the reason. It outlives the bridge, and any tool can write it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read_reason(self) -> str | None:
-        """Return why the bridge is paused, or None. An unreadable file counts as a pause."""
+        """Return why the bridge is paused, or None if it is not. An unreadable file counts as a pause."""
         try:
             words = read_head(self._path, _LONGEST)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class PauseFile:
             return _PAUSED
 
     def pause(self, why: str) -> None:
-        """Pause from the next cycle. Raise `OSError`, but not for lack of space: an empty file pauses, too."""
+        """Pause from the next cycle on. Raise `OSError`, except for a full disk: an empty file also pauses."""
         draft = self._path.with_suffix(".new")
         try:
             with open(draft, "w", opener=_for_the_owner) as file:
@@ -82,7 +82,7 @@ class PauseFile:
             self._path.touch(OWNERS_ALONE)
 
     def resume(self) -> bool:
-        """Resume from the next cycle. Return False if the bridge was not paused."""
+        """Resume from the next cycle on. Return False if the bridge was not paused."""
         try:
             self._path.unlink()
         except FileNotFoundError:
@@ -91,17 +91,17 @@ class PauseFile:
 
 
 class TakeLeadershipFile:
-    """An operator's request that this bridge take control from any other bridge."""
+    """The file with an operator's request that this bridge take control from any other bridge."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "take-over"
 
     def request(self) -> None:
-        """Let the bridge take over in its next cycle. Raise `OSError`."""
+        """Request that the bridge take over in its next cycle. Raise `OSError` if that fails."""
         self._path.touch(OWNERS_ALONE)
 
     def consume_request(self) -> bool:
-        """Whether a takeover was requested since the last call."""
+        """Return whether a takeover has been requested since the last call."""
         try:
             self._path.unlink()
         except OSError:
@@ -110,13 +110,13 @@ class TakeLeadershipFile:
 
 
 class StartupFile:
-    """The bridge's start-up step, for `cpsched status`. A killed bridge leaves the file, with its age."""
+    """The file with the bridge's start-up step, for `cpsched status`. A killed bridge leaves the file behind."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write_step(self, words: str) -> None:
-        """Write the step; empty text: done. A failing disk does not prevent the start-up."""
+        """Write the current step; empty text once all are done. A disk failure does not prevent the start-up."""
         with contextlib.suppress(OSError):
             if not words:
                 self._path.unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class StartupFile:
             draft.replace(self._path)
 
     def read_step(self) -> tuple[str, float] | None:
-        """Return the last step and its age in seconds; None if no bridge is starting."""
+        """Return the last step and its age in seconds, or None if no bridge is starting."""
         try:
             words = read_head(self._path, _LONGEST).decode(errors="replace")
             return words, max(0.0, time.time() - self._path.stat().st_mtime)

@@ -1,12 +1,13 @@
-"""Rounds as plain data: inputs and decision, to be recorded and repeated.
+"""Convert rounds, with their inputs and decisions, to and from plain data that is recorded and repeated.
 
-A round is two JSON values:
+A round consists of two JSON values:
 
-- facts: the snapshot, the dispatcher's memory, the starts, the commands;
-- explanations: the expected start of every job, and why it waits. A repeated decision yields the same, so they are kept
-  only for the newest rounds; a digest of the plan stays.
+- facts: the snapshot, the dispatcher's memory, the starts and the commands.
+- explanations: the expected start of every job and the reason why it waits. Repeating the decision yields the same
+  values, so they are kept only for the newest rounds. A digest of the plan is always kept.
 
-Both are written as changes since the previous round, see `json_deltas`. So a quiet hour costs little.
+Both are written as changes since the previous round (see `json_deltas`), so an hour with few changes needs little
+space.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ Json = Any
 
 
 def hash_content(data: bytes) -> str:
-    """Return a content address: equal bytes, equal key."""
+    """Return the content address of `data`: equal bytes have equal keys."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def as_plain_json(value: Any) -> Json:
-    """Return `value` as JSON would return it. Raise `TypeError` or `ValueError` if it is not JSON."""
+    """Return `value` as it would be read back from JSON. Raise `TypeError` or `ValueError` if it is not JSON."""
     return None if value is None else json.loads(json.dumps(value, sort_keys=True))
 
 
@@ -65,7 +66,7 @@ def job_to_json(job: Job) -> Json:
 
 
 def job_from_json(value: Json) -> Job:
-    """Return the job of `job_to_json`."""
+    """Return the job that `job_to_json` converted to `value`."""
     id, submit_s, walltime_s, (units, per_unit, distinct, exclusive, node_set), *names = value
     names[4] = _reason(json.dumps(names[4])) if isinstance(names[4], list) else names[4]
     return Job(id, submit_s, walltime_s, Request(units, tuple(per_unit), distinct, exclusive, node_set), *names)
@@ -76,7 +77,7 @@ def _reason_to_json(reason: PendingReason) -> Json:
 
 
 def cluster_to_json(cluster: Cluster) -> Json:
-    """Return a cluster as names and rows."""
+    """Return a cluster as plain data: names, and rows of numbers."""
     return {
         "nodes": list(cluster.node_names),
         "resources": list(cluster.resources),
@@ -88,7 +89,7 @@ def cluster_to_json(cluster: Cluster) -> Json:
 
 
 def cluster_from_json(value: Json) -> Cluster:
-    """Return the cluster of `cluster_to_json`."""
+    """Return the cluster that `cluster_to_json` converted to `value`."""
     node_sets = np.zeros((1 + len(value["sets"]), len(value["nodes"])), dtype=np.bool_)
     node_sets[0] = True
     for row, members in enumerate(value["sets"], start=1):
@@ -100,13 +101,13 @@ def cluster_from_json(value: Json) -> Cluster:
 
 
 def placement_from_json(value: Json) -> Placement:
-    """Return pairs as a placement."""
+    """Return the placement for pairs of node and units."""
     return tuple((node, units) for node, units in value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
-    """Everything that is needed to repeat one decision, and the decision."""
+    """A recorded decision, with everything that is needed to repeat it."""
 
     number: int
     now_s: int
@@ -116,7 +117,7 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
-    """Seconds by job id, as predicted when the job was first seen, so that repeating needs no history."""
+    """Predicted seconds by job id, from when each job was first seen, so that repeating needs no history."""
     starts: Mapping[int, Placement]
     effort: Effort
     explained: bool = True
@@ -124,35 +125,35 @@ class RoundRecord:
     plan: Mapping[int, int] = field(default_factory=dict)
     waits: Mapping[int, Wait] = field(default_factory=dict)
     plan_digest: str = ""
-    """Digest of the plan, by `plan_digest`."""
+    """Digest of the plan, computed by `plan_digest`."""
     memory: Json = None
-    """The dispatcher's memory before the decision; None if it has none or does not export it."""
+    """The dispatcher's memory before the decision; None if the dispatcher has none or does not export it."""
     replayable: bool = True
-    """Whether the record contains everything that the decision depended on."""
+    """Whether the record contains all inputs of the decision."""
     mode: str = ""
     at_unix_s: float = 0.0
     failure: str = ""
-    """The policy's failure in snake case, if this round has no decision."""
+    """The name, in snake case, of the policy's failure if this round has no decision."""
     labels: Mapping[int, str] = field(default_factory=dict)
-    """Names that users see for jobs, if they differ from the ids."""
+    """The names that users see for jobs, where they differ from the ids."""
     outcomes: Sequence[tuple[str, Outcome]] = ()
-    """(kind, outcome) of each command."""
+    """Kind and outcome of each command."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration of each phase of the cycle."""
+    """Duration in seconds of each phase of the cycle."""
 
     def get_job_name(self, job_id: int) -> str:
-        """Return a job's name for users."""
+        """Return the name of a job that users see."""
         return self.labels.get(job_id) or str(job_id)
 
 
 class JobRowEncoder:
-    """Jobs as rows `[estimate_s, *job_to_json]`; a row stays the same object while nothing changes."""
+    """An encoder of jobs as rows `[estimate_s, *job_to_json]`; the row of an unchanged job stays the same object."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
 
     def encode_rows(self, snapshot: Snapshot) -> dict[str, Json]:
-        """Return the rows of the snapshot's jobs, queued and running, by job id."""
+        """Return the rows of the snapshot's queued and running jobs by job id."""
         slots = np.append(snapshot.queue, snapshot.running)
         jobs, before = snapshot.table.jobs, self._rows
         self._rows = rows = {}
@@ -166,7 +167,7 @@ class JobRowEncoder:
 
 
 def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[int, str]) -> Json:
-    """Return the facts of a cycle with a snapshot; `jobs` are its rows by id."""
+    """Return the facts of a cycle that has a snapshot; `jobs` are the rows of its jobs by id."""
     snapshot = report.snapshot
     assert snapshot is not None
     table = snapshot.table
@@ -188,7 +189,7 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
 
 
 def _running_to_json(snapshot: Snapshot) -> Json:
-    """Return `[start_s, *nodes, *units]` by job id: flat lists of numbers compare faster than nested ones."""
+    """Return `[start_s, *nodes, *units]` by job id; flat lists of numbers are faster to compare than nested ones."""
     table = snapshot.table
     nodes, units = table.place_node.tolist(), table.place_units.tolist()
     columns = (table.start_s, table.place_at, table.place_count)
@@ -208,7 +209,7 @@ def _running_from_json(job: Job, numbers: list[int]) -> RunningJob:
 def round_from_json(
     number: int, value: Json, explained: Json, policy: Json, cluster: Cluster, **facts: Any
 ) -> RoundRecord:
-    """Return the round of `round_to_json`; `explained` is None if it is no longer stored."""
+    """Return the round that `round_to_json` converted; `explained` is None if it is no longer stored."""
     decided, rows = value["decided"], value["jobs"]
     jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
     running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
@@ -239,14 +240,14 @@ def round_from_json(
 
 
 def failure_to_json(kind: str) -> Json:
-    """Return a round with a failed decision, instead of `decision_to_json`; `kind` is the failure."""
+    """Return the value that replaces `decision_to_json` for a failed decision; `kind` names the failure."""
     decided = {"starts": {}, "effort": asdict(Effort(kind)), "plan": "", "failure": kind}
     return {"decided": decided, "explained": {"plan": {}, "waits": {}}}
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
-    """Return facts and explanations of a decision by job ids. Raise if a part is not JSON."""
-    behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs and reason
+    """Return the facts and explanations of a decision by job id. Raise if a part of it is not JSON."""
+    behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs and for the same reason
     reasons: dict[int, str] = {}
     for wait in decision.waits.values():
         if wait.behind not in behind:
@@ -270,14 +271,14 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
 
 
 def wait_from_text(text: str) -> Wait:
-    """Parse a wait: ids separated by commas, a blank, and a JSON list of the reason's code and arguments."""
+    """Parse a wait: comma-separated ids, a space, and a JSON list with the reason's code and arguments."""
     behind, reason = text.split(" ", 1)
     return Wait(_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
 
 
 @lru_cache(maxsize=4096)
 def _reason(text: str) -> PendingReason | str:
-    """Parse the reason of a wait. Earlier versions wrote a sentence; an unknown one is a plug-in's."""
+    """Parse the reason of a wait. Earlier versions wrote sentences; an unknown sentence comes from a plug-in."""
     if text.startswith("["):
         with suppress(ValueError):
             code, *arguments = json.loads(text)
@@ -301,11 +302,11 @@ _SENTENCES = {
     "comes after those that are": PendingCode.NOT_CONSIDERED,
     "Slurm's next pass decides": PendingCode.NEXT_PASS,
 }
-"""Sentences of earlier versions by code."""
+"""The sentences that earlier versions wrote, by code."""
 
 
 def plan_digest(decision: Decision) -> str:
-    """Return a short digest of a queue's plan; empty if no start is known."""
+    """Return a short digest of a decision's plan; empty if the plan has no known start."""
     plan_s = decision.plan_s
     if plan_s is None or (plan_s == NEVER).all():
         return ""

@@ -1,4 +1,4 @@
-"""Repeat a recorded decision from the journal alone, and compare the results."""
+"""Repeat a recorded decision from the journal alone and compare the results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cpsched_bridge.store.round_records import RoundRecord, plan_digest
 
 
 class RecordedPredictor(Predictor):
-    """Predicts the recorded estimates."""
+    """A predictor that returns the recorded estimates."""
 
     def __init__(self, estimates: Mapping[int, int]) -> None:
         self._estimates = estimates
 
     def predict(self, job: Job) -> int:
-        """Return the recorded estimate."""
+        """Return the recorded estimate of a job in seconds."""
         return self._estimates[job.id]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
-    """A repeated decision. `differences` is empty if starts, placements and plan are equal."""
+    """The result of repeating a decision; `differences` is empty if starts, placements and plan are equal."""
 
     number: int
     starts: Mapping[int, Placement]
@@ -36,16 +36,16 @@ class ReplayedRound:
     waits: Mapping[int, Wait]
     differences: tuple[str, ...]
     skipped: str = ""
-    """Why it could not be repeated, if so."""
+    """Why the decision could not be repeated; empty if it was."""
 
     @property
     def is_same_decision(self) -> bool:
-        """Whether the decision equals the recorded one."""
+        """Whether the repeated decision equals the recorded decision."""
         return not self.differences and not self.skipped
 
 
 def replay_round(record: RoundRecord, read: FileReader | None = None) -> ReplayedRound:
-    """Repeat the recorded decision; `read` opens files that the dispatcher's settings name."""
+    """Repeat the recorded decision and return the result; `read` opens the files named in the dispatcher's settings."""
     if record.failure:
         return _skipped(record, f"the decision failed ({record.failure})")
     if not record.replayable:

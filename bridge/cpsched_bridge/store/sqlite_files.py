@@ -1,4 +1,4 @@
-"""SQLite files: create, open, check, and move aside."""
+"""Create, open, check, and move aside SQLite files."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from urllib.parse import quote
 from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, read_head, require_file
 
 OWNERS_ALONE = 0o600
-"""Mode of files with names of users and jobs, for any umask."""
+"""Mode, regardless of the umask, of files that contain the names of users and jobs."""
 _BESIDE = ("-wal", "-shm")
-"""Endings of SQLite's additional files; these get the mode of the file."""
+"""Suffixes of SQLite's additional files, which get the mode of the database file."""
 _PATIENCE_S = 5.0
-"""Seconds to wait for a lock of another process."""
+"""Seconds to wait for a lock that another process holds."""
 _MAGIC = b"SQLite format 3\0"
 _VERSIONS = (18, 19)
-"""Bytes of the head that state who may write and read; for values other than 1 and 2, SQLite opens read-only."""
+"""Offsets of the header's write and read versions; for values other than 1 and 2, SQLite opens read-only."""
 
 
 def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuum: bool = False) -> sqlite3.Connection:
-    """Return a connection in WAL mode; `durable` commits reach the disk. Raise `sqlite3.Error`, `CorruptFileContent`.
+    """Return a connection in WAL mode. Raise `sqlite3.Error` or `CorruptFileContent`.
 
-    `auto_vacuum`: a new file can return deleted space to the file system.
+    With `durable`, each commit reaches the disk. With `auto_vacuum`, a new file can return deleted space to the file
+    system.
     """
     if path != ":memory:":
         _require_files(Path(path))
@@ -54,20 +55,20 @@ def _opened(name: Path | str, uri: bool = False) -> sqlite3.Connection:
 
 
 def _require_files(path: Path) -> None:
-    """Raise `CorruptFileContent` if SQLite would wait for a pipe, or could not open an additional file."""
+    """Raise `CorruptFileContent` if SQLite would block on a pipe or could not open an additional file."""
     require_file(path)
     for end in _BESIDE:
-        require_file(path.with_name(path.name + end), follow=False)  # SQLite opens no link there
+        require_file(path.with_name(path.name + end), follow=False)  # SQLite does not open links here
 
 
 def _make(path: Path) -> None:
-    """Create a missing file: SQLite would give it the umask's permissions."""
+    """Create a missing file, because SQLite would use the umask for its permissions."""
     with contextlib.suppress(OSError):  # SQLite reports the error
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE))
 
 
 def _look_at_head(path: Path) -> None:
-    """Raise `CorruptFileContent` if SQLite would not report it. No connection may be open: it would lose its locks."""
+    """Raise `CorruptFileContent` for damage that SQLite ignores. An open connection would lose its locks."""
     try:
         head = read_head(path, 100)
     except OSError:
@@ -77,7 +78,7 @@ def _look_at_head(path: Path) -> None:
 
 
 def identify_file(path: Path | str) -> tuple[int, int] | None:
-    """Return what identifies the file at `path`; None without a file."""
+    """Return the device and inode of the file at `path`, or None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -86,7 +87,7 @@ def identify_file(path: Path | str) -> tuple[int, int] | None:
 
 
 def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
-    """Whether `file` is no longer at `path`: SQLite would continue to write to an unreachable file."""
+    """Return whether `file` is no longer at `path`, in which case SQLite would write to an unreachable file."""
     if file is None:
         return False
     try:
@@ -99,15 +100,15 @@ def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
 
 
 def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return the result of a query, without free disk space. Raise `sqlite3.Error`, `CorruptFileContent`.
+    """Return the rows of a query, even on a full disk. Raise `sqlite3.Error` or `CorruptFileContent`.
 
-    Texts are decoded on reading: invalid UTF-8 raises `UnicodeDecodeError`.
+    Text is decoded when it is read, so invalid UTF-8 raises `UnicodeDecodeError`.
     """
     _require_files(path)
     log = path.with_name(path.name + "-wal")
     ways = ["mode=ro", "mode=rw"]
     if not log.exists() or not log.stat().st_size:
-        ways.append("mode=ro&immutable=1")  # ignores rows that are only in the write-ahead log
+        ways.append("mode=ro&immutable=1")  # ignores rows that exist only in the write-ahead log
     for way in ways:
         try:
             db = _opened(f"file:{quote(str(path))}?{way}", uri=True)
@@ -126,14 +127,15 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def replace_surrogates(words: str) -> str:
-    """Return `words` with unencodable characters (half of a surrogate pair from a user's bytes) escaped."""
+    """Return `words` with unencodable characters (lone surrogates from a user's bytes) escaped."""
     return words.encode("utf-8", "backslashreplace").decode()
 
 
 def move_aside(path: Path, why: str = "damaged") -> Path | None:
-    """Rename a file, with SQLite's additional files. Nothing is deleted. Return the new name.
+    """Rename a file and SQLite's additional files without deleting anything. Return the new path.
 
-    The name contains the time: `ledger.sqlite.damaged-20261121T140503Z`. A missing or empty file is not touched (None).
+    The new name contains the time, for example `ledger.sqlite.damaged-20261121T140503Z`. Return None for a missing or
+    empty file, which is not touched.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None

@@ -1,4 +1,4 @@
-"""Paths in a bridge's state directory: lock, ledger, journal, pause file and heartbeat."""
+"""Locate and open the files in a bridge's state directory: lock, ledger, journal, pause file and heartbeat."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupF
 
 
 def ledger_path(settings: Settings) -> Path:
-    """Return the path of the ledger."""
+    """Return the path of the ledger file."""
     return settings.state_dir / "ledger.sqlite"
 
 
 def journal_path(settings: Settings) -> Path:
-    """Return the path of the journal."""
+    """Return the path of the journal file."""
     return settings.state_dir / "journal.sqlite"
 
 
 def boost_ledger_path(settings: Settings) -> Path:
-    """Return the path of the boost ledger, which exists only after the first boost."""
+    """Return the path of the boost ledger, which does not exist before the first boost."""
     return settings.state_dir / "advice.sqlite"
 
 
 def forecast_state_path(settings: Settings) -> Path:
-    """Return the path of the learned state of forecasts."""
+    """Return the path of the file with the forecasts' learned state."""
     return settings.state_dir / "outlook"
 
 
 def database_size_bytes(path: Path) -> int:
-    """Return the size of a database with its additional files (`-wal`, `-shm`)."""
+    """Return the size in bytes of a database, including its additional files (`-wal`, `-shm`)."""
     found = [path.stat().st_size] if path.is_file() else []
     beside = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
     for file in [*beside, *(path.rglob("*") if path.is_dir() else [])]:
@@ -56,24 +56,24 @@ def pause_file(settings: Settings) -> PauseFile:
 
 
 def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
-    """Return the file that requests a takeover."""
+    """Return the file with which a takeover is requested."""
     return TakeLeadershipFile(settings.state_dir)
 
 
 def startup_file(settings: Settings) -> StartupFile:
-    """Return the file with the bridge's start-up step."""
+    """Return the file that contains the bridge's start-up step."""
     return StartupFile(settings.state_dir / "beginning")
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
-    """Return seconds since the last good cycle; None if there was none. Negative: it is in the future."""
+    """Return the seconds since the last good cycle, or None if there was none. Negative if in the future."""
     return heartbeat.read_age_s(settings.heartbeat_path)
 
 
 def require_used_state_dir(settings: Settings) -> None:
-    """Raise `SettingsError` unless a bridge uses or used the state directory, and it is readable.
+    """Raise `SettingsError` unless the state directory is readable and a bridge uses or has used it.
 
-    Any file of a bridge suffices: others may have been deleted while the bridge runs.
+    Any file of a bridge suffices, because other files may have been deleted while the bridge runs.
     """
     folder = settings.state_dir
     try:
@@ -124,7 +124,7 @@ def acquire_instance_lock(settings: Settings) -> InstanceLock:
 
 @contextmanager
 def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
-    """Open the ledger. Raise `SettingsError` if no bridge ran, `CorruptFile` if it is invalid."""
+    """Open the ledger. Raise `SettingsError` if no bridge has run and `CorruptFile` if the file is invalid."""
     path = ledger_path(settings)
     if read_only:
         _require_file(settings, path)
@@ -140,7 +140,7 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
 
 @contextmanager
 def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
-    """Open the journal. Raise `SettingsError` if no bridge ran, `CorruptFile` if it is invalid."""
+    """Open the journal. Raise `SettingsError` if no bridge has run and `CorruptFile` if the file is invalid."""
     path = journal_path(settings)
     if read_only:
         _require_file(settings, path)
@@ -156,14 +156,14 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
 
 @contextmanager
 def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
-    """Open the ledger in any state of the disk: the file, a copy in memory, or an empty one in memory.
+    """Open the ledger whatever the state of the disk: the file, an in-memory copy, or an empty in-memory ledger.
 
-    `mishaps` report which. Changes in memory are lost at the end; the next bridge reads the cluster.
+    The ledger's `mishaps` report which one. Changes in memory are lost at the end; the next bridge reads the cluster.
     """
     path = ledger_path(settings)
     try:
         ledger = Ledger(path, settings.durable) if path.exists() else _unknown(path, "is not there")
-    except Exception as error:  # in any case, the held jobs are released
+    except Exception as error:  # the held jobs are released in any case
         ledger = _in_memory(path)
         ledger.mishaps.append(CycleEvent("ledger_unwritable", f"{path}: {error}"))
     if not ledger.whole and not ledger.mishaps:
@@ -183,7 +183,7 @@ def _in_memory(path: Path) -> Ledger:
 
 
 def _unknown(path: Path, why: str) -> Ledger:
-    """Return an empty ledger in memory, with the reason; nothing is created where no bridge may have run."""
+    """Return an empty in-memory ledger that reports `why`; create no file where no bridge may have run."""
     ledger = Ledger(":memory:", durable=False)
     ledger.mishaps.append(_without(path, why))
     return ledger
@@ -196,7 +196,7 @@ def _without(path: Path, why: str) -> CycleEvent:
 
 @contextmanager
 def preserve_ownership(settings: Settings) -> Iterator[None]:
-    """Give files that root creates in the state directory to its owner, who could not open them otherwise."""
+    """Make the state directory's owner the owner of files that root creates there; otherwise they are unreadable."""
     try:
         yield
     finally:
@@ -206,7 +206,7 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def requesting(settings: Settings, mend: str = "") -> Iterator[None]:
-    """Leave the bridge a request in its state directory. Raise `SettingsError`, with `mend`, if that is refused."""
+    """Run a block that writes a request to the state directory. Raise `SettingsError` with `mend` if that fails."""
     require_used_state_dir(settings)
     try:
         with preserve_ownership(settings):
@@ -232,7 +232,7 @@ def _require_file(settings: Settings, path: Path) -> None:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors to `CorruptFile`, with the file and the remedy."""
+    """Convert SQLite's errors to `CorruptFile` errors that name the file and the fix."""
     try:
         yield
     except sqlite3.Error as error:

@@ -72,7 +72,7 @@ class PageAccessControl:
 
 
 def is_allowed_host(host: str, names: Collection[str] = ()) -> bool:
-    """Whether `host` is an address, localhost, or one of `names` in any case, with or without a port."""
+    """Return whether `host` is an address, localhost, or one of `names` in any case, with or without a port."""
     found = _HOST.fullmatch(host)
     if found is None or int(found["port"] or 0) > 65535:
         return False
