@@ -1,4 +1,4 @@
-"""The bridge's settings file: YAML with described fields, and errors that name file and field."""
+"""Define and load the bridge's settings file: YAML with described fields, and errors that name file and field."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MAX_NUMBER = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RetiredSetting:
-    """A setting of older versions. It is ignored with a warning; an unknown setting is an error."""
+    """A setting of older versions, which is ignored with a warning. An unknown setting is an error."""
 
     removed_in: str
     instead: str
     adapter: str = ""
-    """The adapter whose option it was; empty for settings of every adapter."""
+    """The adapter whose option the setting was; empty for a setting of every adapter."""
 
 
 RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
@@ -59,17 +59,17 @@ RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
     "options.policy_deadline_s": RetiredSetting("0.1.0", "commands that read the site's policy have 10 s", "slurm"),
     "options.history_days": RetiredSetting("0.1.0", "the bridge reads jobs of the last 7 days at start", "slurm"),
 }
-"""Retired settings by dotted name, `options.` included. Names are never used again."""
+"""Retired settings by dotted name, including `options.`. The names are never reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenamedSetting:
-    """A setting with a new name or new values. The old ones work with a warning."""
+    """A setting with a new name or new values. The old name and values still work but cause a warning."""
 
     new: str
     renamed_in: str = "0.1.0"
     values: Mapping[str, str] = field(default_factory=dict)
-    """Old values -> new values."""
+    """New values by old value."""
 
 
 RENAMED: Mapping[str, RenamedSetting] = {
@@ -81,7 +81,7 @@ RENAMED: Mapping[str, RenamedSetting] = {
     "advise.points": RenamedSetting("advise.max_boost"),
     "on_stop": RenamedSetting("on_stop", values={"hand-back": "release"}),
 }
-"""Renamed settings by old dotted name. The old names are removed two minor releases later."""
+"""Renamed settings by old dotted name. Old names are removed two minor releases after the change."""
 
 
 class Section(BaseModel):
@@ -126,7 +126,7 @@ class PowerCapSettings(Section):
         return self
 
     def to_power_cap(self) -> PowerCap | None:
-        """Return the cap, or None if none is set."""
+        """Return the power cap, or None if no cap is set."""
         return None if self.cap_w is None else PowerCap.of(self.cap_w, self.watts)
 
 
@@ -182,7 +182,7 @@ class PolicySettings(Section):
         return value
 
     def goal_settings(self) -> dict[str, str]:
-        """Return the dispatcher settings that the goal implies; empty without a goal."""
+        """Return the dispatcher settings that the goal implies; empty if there is no goal."""
         return {} if self.goal is None else {"objective": Goal.of(self.goal).objective}
 
     @property
@@ -196,11 +196,11 @@ class PolicySettings(Section):
         return self.isolation == "process" or (self.isolation == "auto" and self.dispatcher != self.fallback)
 
     def fallback_spec(self) -> PolicySpec:
-        """Return the fallback's policy: no predictor and no learned state."""
+        """Return the specification of the fallback policy, which has no predictor and no learned state."""
         return PolicySpec(self.fallback, overrun=self.overrun)
 
     def to_spec(self) -> PolicySpec:
-        """Return the policy's specification, as built and recorded in the journal."""
+        """Return the specification from which the policy is built and which the journal records."""
         return PolicySpec(
             self.dispatcher,
             self.predictor,
@@ -400,21 +400,21 @@ class Settings(Section):
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def __eq__(self, other: object) -> bool:
-        """Compare the values; the files do not matter."""
+        """Return whether the values are equal, regardless of the files that they come from."""
         return isinstance(other, Settings) and self.model_dump() == other.model_dump()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line per retired or renamed setting: file, line, and the replacement."""
+        """One warning per retired or renamed setting, with file, line and replacement."""
         return self._warnings
 
     def adapter_options(self, model: type[S], where: str) -> S:
-        """Return `options` as the adapter's model. Raise `SettingsError` with file, line, field, value and rule."""
+        """Return `options` as an instance of the adapter's model. Raise `SettingsError` with file, line and field."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
 
     def locate_error(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
-        """Add file and line to the error; `where` names the source of settings that come from no file."""
+        """Return the error with file and line added; `where` names the source of settings that come from no file."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return SettingsError(str(tree.make_error(error.where, error.value, error.rule)))
 
@@ -431,9 +431,9 @@ class Settings(Section):
 
 
 def load_settings(path: Path) -> Settings:
-    """Read a settings file. Raise `SettingsError` as `file:line: field: value: rule`.
+    """Read a settings file and return the settings. Raise `SettingsError` as `file:line: field: value: rule`.
 
-    An empty file is an error: its defaults would mean a real Slurm cluster.
+    An empty file is an error, because the defaults refer to a real Slurm cluster.
     """
     try:
         tree = read_tree(path)
@@ -453,7 +453,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
-    """Return the mapping of the file that contains a setting, or None if the file does not set it."""
+    """Return the mapping in the file that contains a setting, or None if the file does not contain the setting."""
     *sections, last = name.split(".")
     holder = tree.content
     for section in sections:
@@ -462,7 +462,7 @@ def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
 
 
 def _taken_out(tree: YamlTree) -> Iterator[str]:
-    """Remove retired settings from the content of a file, and yield a warning for each."""
+    """Remove retired settings from a file's content and yield one warning for each."""
     adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
     for name, setting in RETIRED_SETTINGS.items():
         if setting.adapter not in ("", adapter):
@@ -476,7 +476,7 @@ def _taken_out(tree: YamlTree) -> Iterator[str]:
 
 
 def _renamed(tree: YamlTree) -> Iterator[str]:
-    """Apply new names and values to the settings of a file, and yield a warning for each old one."""
+    """Replace old names and values in a file's content and yield one warning for each."""
     for name, setting in RENAMED.items():
         if (holder := _holder_of(tree, name)) is None:
             continue
@@ -499,7 +499,7 @@ def _renamed(tree: YamlTree) -> Iterator[str]:
 
 
 def parse_section(model: type[S], content: dict[str, Any], where: str) -> S:
-    """Validate `content` that comes from no settings file. Raise `SettingsError`."""
+    """Validate `content` that does not come from a settings file. Return the model or raise `SettingsError`."""
     return _parsed(YamlTree(Path(where), content), model)
 
 

@@ -1,5 +1,5 @@
-"""The HTTP endpoint: metrics and health, the status page and the API. The only package that imports Starlette.
+"""Serve metrics, health, the status page and the API over HTTP. Only this package imports Starlette.
 
-Nothing here writes to the cluster or to the bridge's files, and nothing waits for the loop: answers come from the last
-cycle. Links within pages are relative, so that a reverse proxy may serve them under any prefix.
+The package never writes to the cluster or to the bridge's files and never waits for the loop: responses are based on
+the last cycle. Links within pages are relative, so that a reverse proxy can serve them under any prefix.
 """

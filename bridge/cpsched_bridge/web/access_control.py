@@ -1,8 +1,8 @@
-"""Access to the page.
+"""Control access to the status page.
 
-Any web site can point its own name at the reader's machine, and its scripts can then read this page under that name
-(DNS rebinding). So the page answers only to addresses, which no web site can claim, to localhost, and to configured
-names.
+Any web site can make its own host name resolve to the reader's machine, so that its scripts can read this page under
+that name (DNS rebinding). Therefore, the page accepts only IP addresses, which no web site can claim, localhost, and
+configured names as its host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cpsched_bridge.web.http_responses import error_response
 _HOST = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*))(?::(?P<port>[0-9]{1,5}))?"
 )
-"""An address or a name, with or without a port. No user, path, trailing dot, zone, or spaces."""
+"""Pattern of an address or a name with an optional port, without user, path, trailing dot, zone or spaces."""
 _MISDIRECTED = (
     "page.hosts: this host name is not allowed; use an address of this machine or localhost, or add the name there\n"
 )
@@ -33,23 +33,23 @@ Page = Callable[[Request], Response]
 
 @dataclass(frozen=True, slots=True)
 class PageAccessControl:
-    """Access rules of the page. Requests are answered one at a time: they share the interpreter with the loop."""
+    """The access rules of the page. Requests run one at a time because they share the interpreter with the loop."""
 
     hosts: Sequence[str] = ()
-    """Allowed host names, in addition to addresses of this machine and localhost."""
+    """Allowed host names in addition to IP addresses and localhost."""
     readers: ProxyUserIdentifier = field(default_factory=ProxyUserIdentifier)
     at_a_time: Lock = field(default_factory=Lock)
 
     @classmethod
     def from_settings(cls, page: StatusPageSettings) -> PageAccessControl:
-        """Return the configured rules."""
+        """Return the access rules from the settings."""
         readers = ProxyUserIdentifier(
             page.user_header, tuple(map(parse_network, page.trusted_proxies)), frozenset(page.operators)
         )
         return cls(page.hosts, readers)
 
     def guard(self, page: Page) -> Page:
-        """Restrict `page` to permitted readers; `request.state.reader` is None if the reader sees all jobs."""
+        """Return `page` restricted to permitted readers; `request.state.reader` is None for a reader of all jobs."""
 
         def guarded(request: Request) -> Response:
             if not is_allowed_host(request.headers.get("host", ""), self.hosts):
@@ -72,7 +72,7 @@ class PageAccessControl:
 
 
 def is_allowed_host(host: str, names: Collection[str] = ()) -> bool:
-    """Return whether `host` is an address, localhost, or one of `names` in any case, with or without a port."""
+    """Return whether `host`, with or without a port, is an address, localhost, or one of `names` in any case."""
     found = _HOST.fullmatch(host)
     if found is None or int(found["port"] or 0) > 65535:
         return False

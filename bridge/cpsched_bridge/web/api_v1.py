@@ -1,7 +1,7 @@
-"""Version 1 of the HTTP API: its values, and the OpenAPI document generated from them.
+"""Define the values of version 1 of the HTTP API, and generate the OpenAPI document from them.
 
-A field of version 1 is never removed and never changes its meaning; fields may be added. Times ending in `_s` are
-seconds of the cluster's clock, which is Unix time with Slurm.
+Fields of version 1 are never removed and never change their meaning, but fields may be added. Times whose names end in
+`_s` are in seconds on the cluster's clock, which with Slurm is Unix time.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Error(Value):
 
 
 def to_job(found: JobExplanation, now_s: int) -> Job:
-    """Convert an explanation to version 1."""
+    """Return an explanation as a version 1 value."""
     job, facts = found.job, dict[str, Any]()
     if isinstance(job, page_schema.QueuedJobView):
         facts = {"reason": job.why, "planned_s": job.expected_s, "likely_from_s": job.likely_from_s,
@@ -110,7 +110,7 @@ def to_job(found: JobExplanation, now_s: int) -> Job:
 
 
 def to_when(found: Sequence[ExpectedStart], now_s: int) -> When:
-    """Convert expected starts to version 1."""
+    """Return expected starts as a version 1 value."""
     return When(now_s=now_s, starts=[_start(each) for each in found])
 
 
@@ -126,7 +126,7 @@ def _start(expected: ExpectedStart) -> Start:
 
 
 def to_windows(found: Sequence[BackfillWindow], now_s: int) -> Windows:
-    """Convert backfill windows to version 1."""
+    """Return backfill windows as a version 1 value."""
     told = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
     return Windows(now_s=now_s, windows=told)
 

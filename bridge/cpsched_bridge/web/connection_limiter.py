@@ -1,8 +1,8 @@
-"""Limit the connections of clients: their number, for the process's file descriptors, and their rate.
+"""Limit the number of client connections, to protect the process's file descriptors, and their rate.
 
-The kernel accepts a connection long before a program does, and asyncio accepts all of them, one descriptor each. Here a
-client waits in the kernel's queue until there is capacity. If there is none, the least recently used connection is
-closed.
+The kernel accepts a connection long before the program does, and asyncio accepts all connections, with one descriptor
+each. With this limiter, a client waits in the kernel's queue until there is capacity. If there is none, the least
+recently used connection is closed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 MOST_CLIENTS = 64
-"""Maximum number of open connections, if the process may open enough files."""
+"""Maximum number of open connections, provided that the process may open enough files."""
 BACKLOG = 128
-"""Maximum number of connections that wait in the kernel."""
+"""Maximum number of connections that wait in the kernel's queue."""
 
 _FEWEST = 4
 _SHARE = 4
-"""Clients get a quarter of the files that the process may open; the loop keeps the rest."""
+"""Divisor of the open-file limit: clients get a quarter of the files, and the loop keeps the rest."""
 AT_ONCE, PAUSE_S = 16, 0.025
-"""Pause between accepts, because they cost the loop interpreter time: at most 640 connections a second."""
+"""Accepts between two pauses, and the pause in seconds: at most 640 per second, since each costs the loop time."""
 _OUT_OF_FILES_S = 1.0
 
 
 class LimitedConnection(Protocol):
-    """An open connection, as the limiter sees it."""
+    """An open connection, from the limiter's point of view."""
 
     @property
     def activity(self) -> tuple[bool, float]:
@@ -35,22 +35,21 @@ class LimitedConnection(Protocol):
         ...
 
     def close_idle(self) -> None:
-        """Close the connection at once; it then calls `ConnectionLimiter.gone`."""
+        """Close the connection immediately. It then unregisters itself from the limiter."""
         ...
 
 
 def max_connections(open_files: int | None = None) -> int:
-    """Return the maximum number of connections for a limit of open files, by default the process's limit."""
+    """Return the maximum number of connections for an open-file limit, by default that of the process."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
     return MOST_CLIENTS if limit == resource.RLIM_INFINITY else max(_FEWEST, min(MOST_CLIENTS, limit // _SHARE))
 
 
 class ConnectionLimiter:
-    """Accepts the connections of one listening socket in the running event loop.
+    """A limiter that accepts the connections of one listening socket in the running event loop.
 
-    - `let_in` receives an accepted socket. `on_connect` and `on_disconnect` must be called with its client, or
-      `on_disconnect` alone with None
-      if it did not become one.
+    - `let_in` receives each accepted socket. The receiver must call `on_connect` and later `on_disconnect` with the
+      socket's client, or only `on_disconnect` with None if the socket did not become a client.
     - `tell` receives notable events for the log.
     """
 
@@ -66,7 +65,7 @@ class ConnectionLimiter:
         self.clients: set[LimitedConnection] = set()
         self._leaving: LimitedConnection | None = None
         self._open = 0
-        """Descriptors in use: of clients, of accepted sockets, and of closing ones."""
+        """Number of descriptors in use by clients, accepted sockets, and sockets that are closing."""
         self._left_of_turn = AT_ONCE
         self._loop = asyncio.get_running_loop()
         self._reading = self._resting = self._closed = False
@@ -74,20 +73,20 @@ class ConnectionLimiter:
         self._read()
 
     def on_connect(self, client: LimitedConnection) -> None:
-        """Register the client of an accepted socket."""
+        """Register the client that uses an accepted socket."""
         self.clients.add(client)
 
     def on_disconnect(self, client: LimitedConnection | None) -> None:
-        """Unregister a client whose socket is about to close; None for a socket that did not become one."""
+        """Unregister a client whose socket is about to close; None for a socket that did not become a client."""
         if client is not None:
             self.clients.discard(client)
         if client is self._leaving:
             self._leaving = None
-        # The descriptor is free once the current event has ended.
+        # The descriptor becomes free after the current event.
         self._loop.call_soon(self._freed)
 
     def close(self) -> None:
-        """Stop accepting."""
+        """Stop accepting connections."""
         self._closed = True
         self._stop()
 
@@ -106,7 +105,7 @@ class ConnectionLimiter:
             self._loop.remove_reader(self._listening)
 
     def _rest(self, seconds: float) -> None:
-        """Accept no connection for this time."""
+        """Accept no connections for this number of seconds."""
         self._stop()
         self._resting = True
         self._loop.call_later(seconds, self._go_on)
@@ -116,7 +115,7 @@ class ConnectionLimiter:
         self._read()
 
     def _accept(self) -> None:
-        """Accept one connection, or close another one first if the limit is reached."""
+        """Accept one connection. If the limit is reached, close another connection first."""
         if self._open >= self.most:
             self._stop()
             self._make_room()

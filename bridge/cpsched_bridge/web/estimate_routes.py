@@ -1,4 +1,4 @@
-"""Routes for hypothetical submissions: expected start, and sizes that could start now."""
+"""Serve queries about hypothetical submissions: expected starts, and job sizes that could start now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpsched_bridge.web.page import page_rendering
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 
 _WORDS = frozenset(("nodes", "time", "partition", "whole"))
-"""Parameters other than the cluster's resources."""
+"""Query parameters other than the cluster's resources."""
 _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
 
@@ -28,7 +28,7 @@ def estimate_routes(
     sight: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
     why_not: Callable[[Request], Sequence[str]],
 ) -> dict[str, Page]:
-    """Return the handlers by address."""
+    """Return the request handlers by path."""
 
     def when(request: Request) -> Response:
         found = outlook.estimate_start(_question(request.query_params))
@@ -62,12 +62,12 @@ def estimate_routes(
 
 
 def _filled_in(words: QueryParams) -> QueryParams:
-    """Remove the empty fields that a form sends."""
+    """Return the parameters without the empty fields that a form sends."""
     return QueryParams([(name, value.strip()) for name, value in words.items() if value.strip() or name == "time"])
 
 
 def _question(words: QueryParams) -> HypotheticalSubmission:
-    """Parse a request's parameters. Raise `InvalidValue`."""
+    """Parse a request's parameters. Raise `InvalidValue` if a parameter is invalid."""
     amounts = {name: _count(name, value) for name, value in words.items() if name not in _WORDS}
     nodes, whole = _count("nodes", words.get("nodes", "1")), words.get("whole", "0")
     if whole not in ("0", "1"):

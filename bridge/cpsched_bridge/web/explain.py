@@ -1,6 +1,6 @@
-"""Explain a job's state and pending reason, for `cpsched why`, the page and version 1 of the API.
+"""Explain a job's state and pending reason for `cpsched why`, the status page and version 1 of the API.
 
-The input is a view of the page or a round of the journal. Sentences consist of text and of links to jobs and nodes.
+The input is a view of the page or a round in the journal. Sentences consist of text and links to jobs and nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class PageLink:
-    """Text that links to a job by id, or to a node by name."""
+    """A text that links to a job by id or to a node by name."""
 
     words: str
     to: Literal["job", "node"]
@@ -47,7 +47,7 @@ Sentence = Sequence[str | PageLink]
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """A job's state and reasons as sentences, with the view's job if there is one."""
+    """A job's state and the reasons for it as sentences, with the job from the view if there is one."""
 
     id: int
     label: str
@@ -56,12 +56,12 @@ class JobExplanation:
     job: QueuedJobView | RunningJobView | UnscheduledJobView | None = None
 
     def lines(self) -> list[str]:
-        """Return the sentences without links."""
+        """Return the sentences as text without links."""
         return ["".join(map(str, sentence)) for sentence in self.sentences]
 
 
 def explain(view: StatusPageView, asked: str) -> JobExplanation:
-    """Return the explanation of a job by id or label; its state is `unknown` if no job matches."""
+    """Return the explanation for the job with this id or label; its state is `unknown` if no job matches."""
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):
@@ -84,7 +84,7 @@ def explain(view: StatusPageView, asked: str) -> JobExplanation:
 def view_from_round(
     record: RoundRecord, past: JournalJobRecord | None = None, aside: UnscheduledJob | None = None
 ) -> StatusPageView:
-    """Build a view from a recorded round, with a job that has ended or is not decided on."""
+    """Return a view of a recorded round, with an ended job (`past`) or an unscheduled job (`aside`) added."""
     names, now_s = record.cluster.node_names, record.now_s
     first_s = record.memory.get("first_s", {}) if isinstance(record.memory, dict) else {}
     waits = record.waits
@@ -128,7 +128,7 @@ def view_from_round(
 
 
 def summarize_reason(job: QueuedJobView, mode: str) -> str:
-    """Return in short why a job waits, or that it starts."""
+    """Return a short text on why a job waits, or that it starts now."""
     if job.reason is not None:
         return job.why
     starts = {"shadow": "would start now", "advise": "is first by the plan and fits now"}.get(mode, "starts now")
@@ -182,7 +182,7 @@ def _length(job: QueuedJobView, predictor: str) -> str:
 
 
 def _behind(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
-    """Yield the jobs that it waits for: running ones that must end, and pending ones that start first."""
+    """Yield sentences on the jobs that `job` waits for: running jobs that must end, and jobs that start first."""
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
@@ -197,7 +197,7 @@ def _behind(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
 
 
 def _overtaken(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
-    """Return why a job is expected later than at first, as far as the view shows."""
+    """Return why a job is expected to start later than first predicted, as far as the view shows."""
     before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
     others: list[QueuedJobView | RunningJobView] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
@@ -243,7 +243,7 @@ _ASIDE = {
     "ineligible": "It may not start yet",
     BACKED_OFF: "It backs off after a failed start",
 }
-"""Text by kind, as named by the page and the journal."""
+"""Explanations of unscheduled jobs by kind, with the kinds of the page and the journal."""
 
 
 def _aside(job: UnscheduledJobView) -> str:
@@ -251,7 +251,7 @@ def _aside(job: UnscheduledJobView) -> str:
 
 
 def explain_hidden_task(asked: str, labels: Collection[str]) -> str:
-    """Return why a pending array task is not in the observation; empty if `labels` do not explain it."""
+    """Return why the observation lacks a pending array task; empty if `labels` do not explain that."""
     array, _, task = asked.partition("_")
     shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
     if not task.isdecimal() or len(task) > 9 or len(shown) < MOST_TASKS or int(task) <= max(map(int, shown)):

@@ -1,4 +1,4 @@
-"""HTTP responses with the bridge's headers: JSON, HTML, and errors."""
+"""Build HTTP responses (JSON, HTML and errors) with the bridge's headers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ HEADERS = {
 
 
 def error_response(request: Request, words: str, status: int) -> Response:
-    """Return an error as text; below `/api` as JSON."""
+    """Return an error response as JSON for paths below `/api`, otherwise as text."""
     if request.scope["path"].startswith("/api/"):
         return to_json_response(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
     return PlainTextResponse(words, status, HEADERS)
 
 
 def to_html_response(text: str, status: int = 200) -> Response:
-    """Return a page that is not cached."""
+    """Return an HTML response that clients do not cache."""
     return HTMLResponse(text, status, headers=HEADERS)
 
 
 def to_json_response(content: bytes | dict[str, Any], status: int = 200) -> Response:
-    """Return JSON, from bytes or from an object."""
+    """Return a JSON response for encoded bytes or an object."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return Response(body, status, media_type="application/json", headers=HEADERS)

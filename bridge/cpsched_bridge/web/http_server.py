@@ -1,4 +1,4 @@
-"""A web server in its own thread, which answers while the loop waits. The only module that imports uvicorn."""
+"""Run a web server in a thread that responds while the loop waits. Only this module imports uvicorn."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHan
 from cpsched_bridge.web.connection_limiter import BACKLOG, ConnectionLimiter, LimitedConnection
 
 REQUEST_S = 10.0
-"""Maximum time for a client to send a whole request, from the connection or the last answer."""
+"""Maximum seconds for a client to send a whole request, counted from the connection or the last response."""
 ANSWER_S = 60.0
-"""Maximum time to send an answer, until the client has read all of it."""
+"""Maximum seconds to send a response, until the client has read all of it."""
 
 _START_S = 10.0
 _SWITCH_S = 0.0005
-"""Switch interval of the interpreter while a request waits; Python's default of 5 ms applies to each of its steps."""
+"""Interpreter's switch interval while a request waits. Python's default, 5 ms, would delay each of its steps."""
 
 SAID = LogRateLimit()
-"""Log messages that clients cause, on all endpoints of the process."""
+"""Rate limit for log messages caused by clients, shared by all endpoints of the process."""
 
 
 class _Connection(H11Protocol, LimitedConnection):
-    """A connection with its limiter, and a time limit for each step."""
+    """A connection that reports to a limiter and has a time limit for each step."""
 
     def __init__(self, gate: ConnectionLimiter, **options: Any) -> None:
         super().__init__(**options)
@@ -56,14 +56,14 @@ class _Connection(H11Protocol, LimitedConnection):
         self._within(REQUEST_S)
 
     def handle_events(self) -> None:
-        """Handle received bytes or the next pipelined request; its answer has its own time limit."""
+        """Handle received bytes or the next pipelined request, whose response has its own time limit."""
         before = self.cycle
         super().handle_events()
         if self.cycle is not before and self._answering():
             self._within(ANSWER_S)
 
     def on_response_complete(self) -> None:
-        """Restart the time limits once the client has read the answer."""
+        """Restart the time limit once the client has read the response."""
         self._within(ANSWER_S if self.transport.get_write_buffer_size() else REQUEST_S)
         super().on_response_complete()
 
@@ -86,7 +86,7 @@ class _Connection(H11Protocol, LimitedConnection):
 
 
 class _Server(uvicorn.Server):
-    """A server whose connections pass a limiter."""
+    """A uvicorn server whose connections are accepted by a limiter."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -95,7 +95,7 @@ class _Server(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start without a socket: uvicorn would accept every connection."""
+        """Start without a socket, because uvicorn itself would accept every connection."""
         await super().startup(sockets=[])
         (listening,) = sockets or []
         self._gate = gate = ConnectionLimiter(listening, lambda accepted: self._let_in(gate, accepted), SAID.log)
@@ -120,7 +120,7 @@ class _Server(uvicorn.Server):
 
     @override
     async def on_tick(self, counter: int) -> bool:
-        """Write the collected log lines; called ten times a second."""
+        """Write the collected log lines. Called ten times per second."""
         SAID.flush_minute()
         return await super().on_tick(counter)
 
@@ -132,9 +132,9 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an ASGI application at an address. Port 0 takes any free port, and `url` contains it.
+    """A server for an ASGI application at an address. Port 0 selects a free port, which `url` contains.
 
-    `setting` names the port's setting in errors.
+    Error messages use `setting` as the name of the port's setting.
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
@@ -165,7 +165,7 @@ class HttpServer:
         self.url = f"http://{named}:{self._socket.getsockname()[1]}/"
 
     def close(self) -> None:
-        """Stop serving; current answers have one more second."""
+        """Stop the server. Responses in progress have one more second."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()

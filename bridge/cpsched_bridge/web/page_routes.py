@@ -1,4 +1,4 @@
-"""The routes of the status page and of version 1 of the API."""
+"""Route requests to the status page and to version 1 of the API."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def page_routes(
 ) -> list[Route]:
     """Return the routes of the status page and version 1 of the API, with access control.
 
-    `view` returns the current view; without one, `nothing_yet` returns the reasons. Handlers are plain functions, run
-    in the server's thread pool. A page for the same request, round and reader is cached.
+    `view` returns the current view. If there is none, `nothing_yet` returns the reasons. Handlers are plain functions
+    that run in the server's thread pool. Pages are cached per request, round and reader.
     """
     made = dict[str, str]()
 
@@ -52,7 +52,7 @@ def page_routes(
         )
 
     def why_not(request: Request) -> Sequence[str]:
-        """Return why there is no view yet; none for readers who see only their own jobs, since errors may name jobs."""
+        """Return why there is no view yet. Errors may name jobs, so readers restricted to their own jobs get none."""
         return nothing_yet() if request.state.reader is None else []
 
     def page(make: Callable[[StatusPageContext], str]) -> Page:
@@ -112,14 +112,14 @@ def _not_in_v1(request: Request) -> Response:
 
 
 def _tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
-    """Return a tag that changes with the round, an alert, the reader, and a restart of the bridge."""
+    """Return an entity tag that changes with the round, the alerts, the reader, and a restart of the bridge."""
     status = view.status
     state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 
 def _files() -> Mapping[str, tuple[bytes, str]]:
-    """Return style sheet, script and icon. The style sheet includes the chart's colours."""
+    """Return the style sheet, which includes the chart's colours, the script and the icon, by name."""
     found = {name: ((templates.STATIC / name).read_bytes(), kind) for name, kind in _STATIC.items()}
     css, kind = found["page.css"]
     return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}

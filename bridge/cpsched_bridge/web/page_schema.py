@@ -1,7 +1,7 @@
-"""The values from which templates and version 1 of the API are built.
+"""Define the values from which the templates and version 1 of the API are built.
 
-Times ending in `_s` are seconds of the cluster's clock (Unix time with Slurm); `at_unix_s` is Unix time. Names of
-users, accounts and jobs are empty if `page.users` is `hide`.
+Times whose names end in `_s` are in seconds on the cluster's clock (Unix time with Slurm); `at_unix_s` is Unix time.
+The names of users, accounts and jobs are empty if `page.users` is `hide`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
 
 
 class PageModelBase(BaseModel):
-    """A value of the page."""
+    """The base class of all values on the page."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,7 +29,7 @@ class ResourceUsageView(PageModelBase):
 
 
 class JobView(PageModelBase):
-    """Values of every job."""
+    """The values that every job has."""
 
     id: int
     label: str = Field(description="Name that users see; the id if the cluster has no other.")
@@ -53,7 +53,7 @@ class RequestView(PageModelBase):
 
 
 class QueuedJobView(JobView, RequestView):
-    """A pending job that the bridge decides on."""
+    """A pending job that the bridge schedules."""
 
     position: int = Field(description="Position in the queue, from 1.")
     priority: int = Field(description="The site's priority; 0 if jobs are not ranked.")
@@ -70,12 +70,12 @@ class QueuedJobView(JobView, RequestView):
 
     @property
     def kind(self) -> str:
-        """The kind of the reason, as in the metric cpsched_waiting_jobs; empty if the job starts now."""
+        """The kind of the pending reason, as in the metric cpsched_waiting_jobs; empty if the job starts now."""
         return classify_reason(self.reason) if self.reason is not None else ""
 
     @property
     def why(self) -> str:
-        """The reason as text; empty if the job starts now."""
+        """The pending reason as text; empty if the job starts now."""
         return format_reason(self.reason, self.distinct) if self.reason is not None else ""
 
 
@@ -88,7 +88,7 @@ class RunningJobView(JobView, RequestView):
 
 
 class UnscheduledJobView(JobView):
-    """A pending job that the bridge does not decide on."""
+    """A pending job that the bridge does not schedule."""
 
     kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
     reason: PendingReason
@@ -96,12 +96,12 @@ class UnscheduledJobView(JobView):
 
     @property
     def why(self) -> str:
-        """The reason as text."""
+        """The reason why the bridge does not schedule the job, as text."""
         return format_reason(self.reason)
 
 
 class CycleView(PageModelBase):
-    """One cycle."""
+    """The summary of one cycle."""
 
     round: int
     mode: str
@@ -118,7 +118,7 @@ class CycleView(PageModelBase):
 
 
 class PendingReasonCount(PageModelBase):
-    """A kind of pending reason with its number of jobs."""
+    """A kind of pending reason and the number of jobs with it."""
 
     kind: str
     words: str
@@ -127,7 +127,7 @@ class PendingReasonCount(PageModelBase):
 
 
 class PageAlert(PageModelBase):
-    """A problem that an operator must look at."""
+    """A problem that needs an operator's attention."""
 
     urgent: bool = Field(description="Whether the bridge starts no jobs, or it is unknown whether it does.")
     words: str
@@ -135,7 +135,7 @@ class PageAlert(PageModelBase):
 
 
 class BridgeStatusView(PageModelBase):
-    """Key figures of bridge and cluster."""
+    """The key figures of the bridge and the cluster."""
 
     version: str
     cluster: str = Field(default="", description="The cluster's name; empty if it has none.")
@@ -161,7 +161,7 @@ class BridgeStatusView(PageModelBase):
 
 
 class GanttBar(PageModelBase):
-    """A job on nodes for an interval."""
+    """A bar that represents a job on some nodes for an interval."""
 
     id: int
     label: str
@@ -173,7 +173,7 @@ class GanttBar(PageModelBase):
 
 
 class NodeOutageView(PageModelBase):
-    """Nodes that take no jobs for a time, now or later."""
+    """A period, current or future, in which some nodes accept no jobs."""
 
     kind: str = Field(description="reserved, drained, down, or unknown.")
     name: str = Field(description="The cluster's name for it: the reservation's name, or the nodes' state.")
@@ -183,7 +183,7 @@ class NodeOutageView(PageModelBase):
 
 
 class GanttChartView(PageModelBase):
-    """Past, running and planned jobs over nodes and time. The nodes of planned jobs are a guess."""
+    """A chart of past, running and planned jobs by node and time. The nodes of planned jobs are estimates."""
 
     now_s: int
     node_names: list[str]
@@ -193,21 +193,21 @@ class GanttChartView(PageModelBase):
 
 
 class UsageSample(PageModelBase):
-    """Use of each resource at one time."""
+    """The use of each resource at one time."""
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
 
 
 class NodeCapacityView(PageModelBase):
-    """Capacities of each node, in the order of `GanttChartView.node_names` and of the resources."""
+    """The capacities of each node, in the order of `GanttChartView.node_names` and of the resources."""
 
     capacity: list[list[int]]
     free: list[list[int]]
 
 
 class NodeView(PageModelBase):
-    """A node with its current and next jobs."""
+    """A node with its running jobs and its next jobs."""
 
     index: int
     name: str
@@ -221,7 +221,7 @@ class NodeView(PageModelBase):
 
 
 class IntervalCoverageView(PageModelBase):
-    """Coverage of the 80 % intervals of the past week."""
+    """The coverage of the 80 % intervals in the past week."""
 
     ahead: str = Field(description="Time from forecast to start; all: any time.")
     told: int = Field(description="Intervals whose jobs started.")

@@ -1,4 +1,4 @@
-"""The listener to cycles, and its application: metrics, health, and the page."""
+"""Listen to cycles and serve the metrics, the health endpoints and the status page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cpsched_bridge.web.page_routes import page_routes
 
 
 class StatusApplication:
-    """Listens to the cycles of one bridge, and serves metrics, health and the page."""
+    """A listener to the cycles of one bridge that serves metrics, health and the status page."""
 
     def __init__(
         self, settings: Settings, around: Callable[[], BridgeTelemetryContext] = BridgeTelemetryContext
@@ -49,11 +49,11 @@ class StatusApplication:
             self.board(cycle, self._following.promises)
 
     def on_startup_step(self, words: str) -> None:
-        """Record the progress before the first cycle; empty: done."""
+        """Record the progress before the first cycle; empty text at the end of the start-up."""
         self.health.on_startup_step(words)
 
     def build_app(self) -> Starlette:
-        """Return the application to serve."""
+        """Return the web application to serve."""
         routes = self._metrics() if self._settings.metrics.enabled else []
         if self._settings.serves_page:
             door = PageAccessControl.from_settings(self._settings.page)
@@ -61,7 +61,7 @@ class StatusApplication:
         return make_app(routes)
 
     def _view(self) -> page_schema.StatusPageView | None:
-        """Return the last view, with its status corrected if cycles have stalled."""
+        """Return the latest view, with its status corrected if cycles have stalled."""
         view, late = self.board.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
             return view
@@ -70,7 +70,7 @@ class StatusApplication:
 
     def _metrics(self) -> list[Route]:
         # `async`, so that a scrape does not wait for the thread pool.
-        # Only for operators: a reader whom a proxy names is not one.
+        # Only operators may read this; a reader named by a proxy is not an operator.
         header = self._settings.page.user_header if self._settings.serves_page else ""
 
         async def metrics(request: Request) -> Response:
@@ -89,14 +89,14 @@ class StatusApplication:
         return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
 
     def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
-        """Return 200, or 503 with one reason per line."""
+        """Return a response with status 200, or 503 with one reason per line."""
         lines = reasons or [f"ok: {self.health.describe_last_cycle()}"]
         lines = ["not ready" if reasons else "ok"] if in_short else lines
         return PlainTextResponse("\n".join(lines) + "\n", 503 if reasons else 200, {"Cache-Control": "no-store"})
 
 
 def make_app(routes: Sequence[Route]) -> Starlette:
-    """Build an application. A wrong address is 404: a redirect would reveal the bridge's own address."""
+    """Return an application that answers unknown paths with 404; a redirect would reveal the bridge's own address."""
     app = Starlette(routes=list(routes))
     app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
@@ -105,7 +105,7 @@ def make_app(routes: Sequence[Route]) -> Starlette:
 
 
 class _PathsOnly:
-    """Rejects requests for anything but a path: `GET http://somewhere/ HTTP/1.1` names a second host."""
+    """A middleware that accepts only paths, because `GET http://somewhere/ HTTP/1.1` names a second host."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
