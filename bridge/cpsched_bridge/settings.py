@@ -92,7 +92,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
-        """Reject a number for a boolean and a boolean for a number."""
+        """Return `value`. Reject a number for a boolean field and a boolean for a number field."""
         kind = cls.model_fields[str(info.field_name)].annotation
         if kind is bool and not isinstance(value, bool):
             raise PydanticCustomError("bool_type", "must be true or false")

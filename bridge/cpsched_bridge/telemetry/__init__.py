@@ -1,1 +1,1 @@
-"""How others see the bridge: metrics, log lines, signs of life to systemd."""
+"""The observability of the bridge: metrics, forecasts, log lines, health, and messages to systemd."""

@@ -1,4 +1,4 @@
-"""Compare forecasts with results over several cycles: expected starts and predicted run times."""
+"""Compare forecasts, which are expected starts and predicted run times, with outcomes over several cycles."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.telemetry.weekly_coverage import Counts
 
 FORGOTTEN_AFTER = 200_000
-"""Maximum number of running jobs with a remembered prediction; the oldest are dropped first."""
+"""Maximum number of running jobs with a stored prediction; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimeOutcome:
-    """A started job: its first expected start, and its actual start."""
+    """A started job with its first expected start and its actual start."""
 
     job_id: int
     first_s: int
@@ -24,7 +24,7 @@ class StartTimeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeOutcome:
-    """An ended job: its run time as predicted at the start, and its actual run time."""
+    """An ended job with its run time as predicted at its start and its actual run time."""
 
     job_id: int
     estimate_s: int
@@ -33,43 +33,43 @@ class RunTimeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BridgeTelemetryContext:
-    """What is known of the bridge besides its cycles."""
+    """Facts about the bridge that its cycle reports do not contain."""
 
     interval_s: float = 0.0
     """Configured seconds from the start of one cycle to the next."""
     journal_bytes: int = 0
     ledger_bytes: int = 0
     child_starts: int = 0
-    """Processes that the adapter started to reach the cluster."""
+    """Number of processes that the adapter has started to access the cluster."""
     paused: str | None = None
     """Why the bridge is paused; None if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleSample:
-    """One cycle's report, and the results that it revealed."""
+    """A cycle's report and the outcomes that the cycle revealed."""
 
     report: CycleReport
     kept: tuple[StartTimeOutcome, ...] = ()
     predicted: tuple[RunTimeOutcome, ...] = ()
     around: BridgeTelemetryContext = field(default_factory=BridgeTelemetryContext)
     child_restarts: int = 0
-    """Restarts of the adapter's process since the previous cycle."""
+    """Number of restarts of the adapter's process since the previous cycle."""
     outcomes: Counts = field(default_factory=dict)
-    """Outcomes of intervals since the previous cycle."""
+    """Outcomes of start intervals since the previous cycle."""
 
 
 @dataclass(slots=True)
 class ForecastOutcomeTracker:
-    """Remembers expected starts of pending jobs and predictions of running ones. Reports must come in order."""
+    """A tracker of pending jobs' expected starts and running jobs' predictions. Reports must come in order."""
 
     promises: dict[int, int] = field(default_factory=dict)
-    """Pending job's id -> first expected start. Replaced, never changed: another thread may read it."""
+    """First expected start by pending job's id. Replaced, never modified, because another thread may read it."""
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
     def follow(self, report: CycleReport, around: BridgeTelemetryContext | None = None) -> CycleSample:
-        """Process one cycle."""
+        """Process one cycle's report and return it with the outcomes that it revealed."""
         kept = tuple(
             StartTimeOutcome(job.id, self.promises[job.id], start_s)
             for job, start_s in report.started
@@ -88,7 +88,7 @@ class ForecastOutcomeTracker:
         return CycleSample(report, kept, predicted, around, self._restarts - restarts)
 
     def _note_estimates(self, report: CycleReport) -> None:
-        """Record predictions at the start of jobs: later ones use the fact that the job still runs."""
+        """Record predictions when jobs start, because later predictions use the fact that the job still runs."""
         snapshot = report.snapshot
         if snapshot is None:
             return
@@ -102,7 +102,7 @@ class ForecastOutcomeTracker:
             known.popitem(last=False)
 
     def _note_promises(self, report: CycleReport) -> None:
-        """Record first expected starts; a cycle without a plan changes nothing."""
+        """Record the first expected starts of jobs. A cycle without a plan changes nothing."""
         snapshot, decision = report.snapshot, report.decision
         if snapshot is None or decision is None or decision.plan_s is None:
             return
@@ -114,7 +114,7 @@ class ForecastOutcomeTracker:
             if id in before:
                 found[id] = before[id]
             else:
-                found.pop(id, None)  # started when first seen, without an expected start
+                found.pop(id, None)  # the job started when first seen, so it had no expected start
         waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
         found.update({id: each for id, each in before.items() if id in waiting and id not in found})
         self.promises = found

@@ -1,6 +1,6 @@
-"""Persistent state of forecasts, as plain values: ended jobs, intervals, and their outcomes.
+"""Convert the forecasts' persistent state (ended jobs, intervals, and their outcomes) to and from plain values.
 
-Each value of a file is validated. An invalid value raises `CorruptFileContent`.
+Each value read from a file is validated. An invalid value raises `CorruptFileContent`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched_bridge.telemetry.weekly_coverage import WeeklyIntervalCoverage
 
 FORMAT = 1
 MOST_ENDS = 20_000
-"""Maximum number of ended jobs; the oldest are dropped first."""
+"""Maximum number of stored ended jobs; the oldest are dropped first."""
 MOST_TOLD = 20_000
 """Maximum number of jobs with intervals; the oldest are dropped first."""
 MOST_EACH = 200
@@ -34,14 +34,14 @@ class LearnedForecastState:
     clock_s: int = 0
     """The cluster's clock at the last observation."""
     ends: Sequence[EndedJob] = ()
-    """Oldest first."""
+    """The ended jobs, oldest first."""
     calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)
     telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
     week: WeeklyIntervalCoverage = field(default_factory=WeeklyIntervalCoverage)
 
 
 def memory_to_json(memory: LearnedForecastState) -> Any:
-    """Convert to plain values."""
+    """Return the learned state as plain values."""
     told = list(memory.telling.told.items())[-MOST_TOLD:]
     return {
         "format": FORMAT,
@@ -66,7 +66,7 @@ def _told(each: StartTimeInterval) -> list[Any]:
 
 
 def memory_from_json(kept: Any) -> LearnedForecastState:
-    """Convert from plain values. Raise `CorruptFileContent`."""
+    """Return the learned state for plain values. Raise `CorruptFileContent` if a value is invalid."""
     try:
         with raise_as_corrupt():
             if kept["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""Rate limit for log lines that clients can cause: the first of each kind is logged, others are counted per minute."""
+"""Limit log lines that clients can cause: log the first of each kind, and count the others per minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER = "other lines"
 _MOST_LETTERS = 300
 
 Tell = Callable[[str, int, str], None]
-"""Receives a message, its count since the last output, and a traceback or an empty text."""
+"""A function that receives a message, its count since the last output, and a traceback or an empty text."""
 
 
 def write_log_line(said: str, times: int, traced: str) -> None:
@@ -31,16 +31,16 @@ def write_log_line(said: str, times: int, traced: str) -> None:
 
 @dataclass(slots=True)
 class LogRateLimit:
-    """Counts messages by kind; `clock` in seconds."""
+    """A counter of log messages by kind; `clock` returns seconds."""
 
     tell: Tell = write_log_line
     clock: Callable[[], float] = time.monotonic
     _counts: dict[str, int] = field(default_factory=dict)
-    """Count of each kind in this minute since its last output."""
+    """Number of messages of each kind, in the current minute, since the last output."""
     _since_s: float | None = None
 
     def log(self, said: str, kind: str = "", traced: str = "") -> None:
-        """Log a message if it is the first of its kind in this minute. The default kind is the message."""
+        """Log a message if it is the first of its kind in this minute. The message itself is the default kind."""
         self.flush_minute()
         kind = kind or said
         if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
@@ -52,7 +52,7 @@ class LogRateLimit:
             self.tell(said[:_MOST_LETTERS], 1, traced)
 
     def flush_minute(self) -> None:
-        """At the end of a minute, log the further count of each kind. Call this regularly."""
+        """Log the remaining count of each kind at the end of a minute. Must be called regularly."""
         now_s = self.clock()
         if self._since_s is None:
             self._since_s = now_s
@@ -66,7 +66,7 @@ class LogRateLimit:
 
 
 class RateLimitedHandler(logging.Handler):
-    """Handles the log lines of a library."""
+    """A handler that applies the rate limit to the log lines of a library."""
 
     def __init__(self, said: LogRateLimit) -> None:
         super().__init__(logging.WARNING)
@@ -74,7 +74,7 @@ class RateLimitedHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the record, unless the server cancelled an answer on shutdown."""
+        """Log the record unless it reports a response that the server cancelled on shutdown."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, CancelledError):
             return
@@ -84,7 +84,7 @@ class RateLimitedHandler(logging.Handler):
         self._said.log(said, kind, "".join(traceback.format_exception(error)) if error else "")
 
     def capture_loggers(self, *names: str) -> None:
-        """Redirect these loggers to this handler only."""
+        """Redirect the loggers with these names to this handler only."""
         for name in names:
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [self], False

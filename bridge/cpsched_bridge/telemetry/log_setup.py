@@ -1,4 +1,4 @@
-"""Set up the bridge's log: text on a terminal, otherwise one JSON object per line."""
+"""Configure the bridge's log: text on a terminal, otherwise one JSON object per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 
 
 def configure_logging(form: Literal["auto", "json", "text"], level: int = logging.INFO) -> None:
-    """Log to stderr."""
+    """Configure logging to stderr in the given form."""
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor
     renderer = (

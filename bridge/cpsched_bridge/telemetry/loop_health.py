@@ -1,4 +1,4 @@
-"""Whether the loop is alive and its last cycle succeeded, with reasons as text."""
+"""Report, with reasons, whether the loop is alive and whether its last cycle succeeded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
 _SLACK_S = 30.0
-"""Allowance for reading the cluster and sending commands, in addition to decision and pause."""
+"""Seconds allowed for reading the cluster and sending commands, in addition to the decision and the pause."""
 _MOST_TOLD = 5
 
 
 @dataclass(slots=True)
 class LoopHealth:
-    """Records the end of each cycle; read from another thread."""
+    """The health of the loop, updated at the end of each cycle and read from another thread."""
 
     cycle: CycleSettings
     clock: Callable[[], float] = time.monotonic
@@ -30,7 +30,7 @@ class LoopHealth:
 
     @property
     def max_cycle_gap_s(self) -> float:
-        """Maximum time between the ends of two cycles of a living loop."""
+        """Maximum number of seconds between the ends of two cycles if the loop is alive."""
         return (
             self.cycle.decide_timeout_s
             + max(self.cycle.max_backoff_s, self.cycle.max_interval_factor * self.cycle.interval_s)
@@ -39,7 +39,7 @@ class LoopHealth:
 
     @property
     def max_ready_age_s(self) -> float:
-        """Seconds after a good cycle within which the next one ends, unless it is notably late or slow."""
+        """Seconds within which a good cycle is followed by the end of the next, unless that is notably late or slow."""
         return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
@@ -47,23 +47,23 @@ class LoopHealth:
         self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
 
     def on_startup_step(self, words: str) -> None:
-        """Record the progress before the first cycle, or its end. A bridge that makes progress is alive."""
+        """Record the start-up's progress before the first cycle, or its end. A bridge that makes progress is alive."""
         self._waits_for, self._last_s = words, self.clock()
 
     @property
     def pending_step(self) -> str:
-        """Return what a decision waits for; empty: nothing."""
+        """Return the step that a decision waits for; empty if there is none."""
         return self._waits_for
 
     def list_stall_reasons(self) -> list[str]:
-        """Return why the loop seems to hang; empty if it does not."""
+        """Return the reasons why the loop seems to hang; empty if it does not."""
         age_s = self.clock() - self._last_s
         if age_s <= self.max_cycle_gap_s:
             return []
         return [f"no cycle ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
 
     def list_unready_reasons(self) -> list[str]:
-        """Return why the bridge is not ready; empty if its last cycle was good and recent."""
+        """Return the reasons why the bridge is not ready; empty if its last cycle was good and recent."""
         report, found = self._report, self.list_stall_reasons()
         if self._waits_for:
             found.append(f"no decision yet: {self._waits_for}")
@@ -78,6 +78,6 @@ class LoopHealth:
         return found
 
     def describe_last_cycle(self) -> str:
-        """Return a summary of the last cycle."""
+        """Return a one-line summary of the last cycle."""
         report = self._report
         return "no cycle yet" if report is None else f"round {report.number}, {report.mode}, {report.result}"

@@ -1,7 +1,7 @@
-"""Every metric of the bridge: name, help text, labels, and how a cycle becomes samples.
+"""Define the bridge's metrics: name, help text, labels, and the samples that result from a cycle.
 
 Names follow the Prometheus conventions: base units, `_total` counters, no label per job, user or node. A metric with
-labels has at most `most` label sets; further ones are counted as `other`. The exporter adds the
+labels has at most `most` label sets, and all others are counted as `other`. The exporter adds the
 process's own `process_*` metrics (memory, CPU time, open files).
 """
 
@@ -28,10 +28,10 @@ Samples = Iterable[tuple[Labels, float]]
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
 PARTITIONS = 19
-"""Maximum number of partitions with their own series."""
+"""Maximum number of partitions that have their own series."""
 OTHER = "other"
 _MOST_LETTERS = 64
-"""Maximum length of a partition's name."""
+"""Maximum length of a partition's name in a label."""
 
 _PHASE_S = (0.01, 0.05, 0.2, 1.0, 5.0)
 _LATENCY_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -39,20 +39,20 @@ _WAIT_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
 _SLOWDOWN = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
 _PROMISE_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
 SENT = ("start", "hold", "hand_back", "advise")
-"""Label values of command kinds."""
+"""Label values for the kinds of commands."""
 _COUNTED_AS = {"unpin": "hand_back"}
-"""Rare kinds without their own series."""
+"""Kinds without their own series, because they are rare, and the kinds that they are counted as."""
 _LOG2 = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A metric.
+    """The definition of one metric.
 
     - `name`: Prometheus appends `_total` to a counter.
-    - `of`: the samples of one cycle, as (label values, value); None where the cycle has nothing to say. A counter goes
-      up by each value, a histogram or summary observes each, a gauge is set, and its label sets that are not named any
-      more go to `absent`.
+    - `of`: returns the samples of one cycle as (label values, value), or None if the cycle has no data for the metric.
+      A counter is incremented by each value, a histogram or summary observes each value, and a gauge is set to the
+      value. A gauge's label sets that no longer occur are set to `absent`.
     - `most`: maximum number of label sets with their own series.
     - `known`: label sets that exist from the start, so that rates begin at 0.
     - `merged`: how a gauge combines the values under `other`.
@@ -71,7 +71,7 @@ class MetricFamily:
 
     @property
     def max_series(self) -> int:
-        """Maximum number of time series, `other` included."""
+        """Maximum number of time series, including `other`."""
         each = {"histogram": len(self.buckets) + 3, "summary": 2}.get(self.kind, 1)
         closed = not self.labels or len(self.known) == self.most
         return each * (self.most if closed else self.most + 1)
@@ -81,27 +81,27 @@ class MetricFamily:
 
 
 def sample_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
-    """Samples of one value without labels, in every cycle."""
+    """Return a function that samples one value without labels in every cycle."""
     return lambda cycle: [((), float(read(cycle)))]
 
 
 def sample_observed_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples | None]:
-    """Samples of one value without labels, in cycles that read the cluster."""
+    """Return a function that samples one value without labels in cycles that read the cluster."""
     return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
 
 
 def unlabelled_samples(read: Callable[[CycleSample], Iterable[float]]) -> Callable[[CycleSample], Samples]:
-    """One sample without labels per value."""
+    """Return a function that samples each value without labels."""
     return lambda cycle: (((), float(one)) for one in read(cycle))
 
 
 def sample_counts(read: Callable[[CycleSample], Iterable[str]]) -> Callable[[CycleSample], Samples]:
-    """Counts of each value of one label."""
+    """Return a function that counts the occurrences of each value of one label."""
     return lambda cycle: [((label,), float(times)) for label, times in Counter(read(cycle)).items()]
 
 
 def first_partition(job: Job) -> str:
-    """Return the job's first partition; `none` if the cluster has no partitions."""
+    """Return the first partition of a job, or `none` if the cluster has no partitions."""
     return escape_controls(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
 
 
@@ -151,7 +151,7 @@ def _solves(cycle: CycleSample) -> Samples:
 
 
 def _efforts(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
-    """One value per decision that considered a job."""
+    """Return a function that samples one value per decision that considered at least one job."""
     return lambda cycle: [((), float(read(cycle)))] if _effort(cycle, "considered") else []
 
 
@@ -335,7 +335,7 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
            ("version",), 1, _singles(version("cpsched"))),
 )  # fmt: skip
-"""The rows; the exporter serves them in this order."""
+"""All metrics; the exporter serves them in this order."""
 
 FORMER_NAMES = {
     "cpsched_held_jobs": "cpsched_kept_jobs",
@@ -346,11 +346,11 @@ FORMER_NAMES = {
     "cpsched_cycle_late_seconds": "cpsched_cycle_gap_seconds",
     "cpsched_unmanaged_jobs": "cpsched_unsupported_jobs",
 }
-"""Metric -> its name before 0.1.0, which is served, too. Removed two minor releases later."""
+"""Names before 0.1.0 by metric. They are also served, and are removed two minor releases later."""
 
 
 def list_former_families(metrics: Iterable[MetricFamily] = METRICS) -> Iterator[MetricFamily]:
-    """Yield renamed metrics under their former names."""
+    """Yield the renamed metrics under their former names."""
     for row in metrics:
         if row.name in FORMER_NAMES:
             sentence = f"Former name of {row.name}, to be removed."

@@ -1,7 +1,7 @@
-"""Export metrics of cycle reports to Prometheus. The only module that imports `prometheus_client`.
+"""Export metrics from cycle reports to Prometheus. Only this module imports `prometheus_client`.
 
-`cpsched_bridge.telemetry.metric_families` defines the metrics. A scrape reads the values of the last cycle and waits
-for neither cluster nor solver.
+`cpsched_bridge.telemetry.metric_families` defines the metrics. A scrape reads the values of the last cycle and never
+waits for the cluster or the solver.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, Met
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _TYPES: dict[str, type[Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram, "summary": Summary}
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series per counter, without a use
+disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids an unused extra series per counter
 
 
 class PrometheusExporter:
-    """The bridge's metrics in their own registry, updated every cycle."""
+    """The bridge's metrics in a separate registry, updated in every cycle."""
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()
@@ -45,12 +45,12 @@ class PrometheusExporter:
                 served.take(samples)
 
     def render_metrics(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
+        """Return the metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
 class _Served:
-    """One metric in the registry."""
+    """A metric in the registry."""
 
     def __init__(self, metric: MetricFamily, registry: CollectorRegistry) -> None:
         self.metric = metric
@@ -81,7 +81,7 @@ class _Served:
             child.set(values.get(id(child), self.metric.absent))
 
     def _child(self, labels: Labels) -> Any:
-        """Return the series of these label values, or the common one if the limit is reached."""
+        """Return the series for these label values, or the shared `other` series if the limit is reached."""
         found = self._sets.get(labels)
         if found is None:
             others = (OTHER,) * len(self.metric.labels)

@@ -1,4 +1,4 @@
-"""Pending reasons as kinds and as text."""
+"""Convert pending reasons to kinds and to text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CODES = {
     PendingCode.SLEEPING_NODES: ("left_to_slurm", "fits only with suspended nodes, which Slurm resumes"),
     PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "a magnetic reservation may take it ({})"),
 }
-"""Kind and text of each code; `_lacks` returns the text for missing resources."""
+"""Kind and text for each code; `_lacks` returns the text for missing resources."""
 _IN_GENERAL = {
     PendingCode.CLUSTER: "{}",
     PendingCode.BACKED_OFF: "{}",
@@ -54,13 +54,13 @@ _IN_GENERAL = {
     PendingCode.SLEEPING_NODES: "fits only with suspended nodes",
     PendingCode.MAGNETIC_RESERVATION: "a magnetic reservation may take it",
 }
-"""Text without names of other users, for codes whose text in `_CODES` may contain some."""
+"""Text without names of other users, for codes whose text in `_CODES` may contain such names."""
 _PARTICULARS = re.compile(r"[:(;].*", re.DOTALL)
-"""Where a plug-in's text may start to name a user."""
+"""Pattern for the part of a plug-in's text that may name a user."""
 NOT_OURS = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
-"""Reason of a job that is not decided on at the moment."""
+"""Reason for a job that the bridge does not schedule at present."""
 UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher gives no reason",))
-"""Reason of a job that neither starts nor has a reason."""
+"""Reason for a job that does not start and for which the dispatcher gives no reason."""
 IN_WORDS = {
     "never": "can never run on this cluster",
     "resources": "wait for resources",
@@ -72,12 +72,13 @@ IN_WORDS = {
     "left_to_slurm": "left to the cluster",
     OTHER: "other reasons",
 }
-"""Text of each kind:
+"""Text for each kind:
 
-- `never`: not even the empty cluster could hold the job. `resources`: too little is free. `reserved`: the free capacity
-  is reserved for other jobs. `priority`: other jobs are ahead. `other`: a plug-in's own text.
-- `ineligible`: a dependency, a begin time, a limit. `held_by_owner`. `set_aside`: in transition, or not managed.
-- `left_to_slurm`: not modelled.
+- `never`: the job does not fit even the empty cluster. `resources`: too few resources are free. `reserved`: the free
+  capacity is reserved for other jobs. `priority`: other jobs are ahead. `other`: a plug-in's own text.
+- `ineligible`: a dependency, a begin time or a limit. `held_by_owner`: the owner holds the job. `set_aside`: the job is
+  in transition or not managed.
+- `left_to_slurm`: the job cannot be modelled.
 """
 KINDS = (*IN_WORDS,)
 
@@ -88,7 +89,7 @@ def classify_reason(reason: PendingReason) -> str:
 
 
 def redact_reason(reason: PendingReason) -> PendingReason:
-    """Return a reason without what may name other users, such as a limit's owner and usage."""
+    """Return a reason without details that may name other users, such as a limit's owner and usage."""
     if reason.code is PendingCode.OTHER:
         text = _PARTICULARS.sub("", str(reason.arguments[0])).strip()
     elif reason.code in _IN_GENERAL:
@@ -99,7 +100,7 @@ def redact_reason(reason: PendingReason) -> PendingReason:
 
 
 def format_reason(reason: PendingReason, distinct: bool = False) -> str:
-    """Return the reason as text. `distinct`: each unit of the job is on its own node."""
+    """Return a reason as text. `distinct`: each unit of the job needs its own node."""
     kind, text = _CODES[reason.code]
     if kind == "resources":
         fit, units = map(int, reason.arguments)
@@ -117,7 +118,7 @@ def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:
 
 
 def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
-    """Return the number of jobs per kind of reason, zeros included; None if the cluster was not read."""
+    """Return the number of jobs by kind of reason, including zeros, or None if the cluster was not read."""
     seen = report.observation
     if seen is None:
         return None
@@ -134,7 +135,7 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
 
 
 def classify_unscheduled(pending: PendingJob) -> str:
-    """Return the kind of a pending job that was not decided on."""
+    """Return the kind of reason for a pending job that the bridge does not schedule."""
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
     if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:

@@ -1,4 +1,4 @@
-"""Notify systemd: one datagram per message to NOTIFY_SOCKET, see sd_notify(3)."""
+"""Notify systemd by sending one datagram per message to NOTIFY_SOCKET; see sd_notify(3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 class SystemdNotifier:
-    """The service manager that started the bridge, if any."""
+    """A connection to the service manager that started the bridge, if any."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
@@ -16,7 +16,7 @@ class SystemdNotifier:
             self._address = "\0" + self._address[1:]
 
     def notify(self, *assignments: str) -> None:
-        """Send `READY=1`, `WATCHDOG=1`, `STATUS=...` and the like, if a service manager listens."""
+        """Send assignments such as `READY=1`, `WATCHDOG=1` or `STATUS=...` if a service manager listens."""
         if not self._address:
             return
         with (
@@ -32,6 +32,6 @@ class SystemdNotifier:
 
     @property
     def watchdog_s(self) -> float | None:
-        """Watchdog interval of systemd in seconds; None without a watchdog."""
+        """Systemd's watchdog interval in seconds, or None if there is no watchdog."""
         microseconds = os.environ.get("WATCHDOG_USEC", "")
         return int(microseconds) / 1e6 if microseconds.isdigit() else None

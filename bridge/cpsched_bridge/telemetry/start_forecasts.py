@@ -1,6 +1,6 @@
-"""Expected starts of jobs as 80 % intervals, and hypothetical submissions, for queries over HTTP.
+"""Forecast job starts as 80 % intervals, and answer HTTP queries about hypothetical submissions.
 
-The loop only passes each cycle's report. `refresh` and the queries do the slow work in their callers' threads.
+The loop only passes in each cycle's report. `refresh` and the queries do the slow work in their callers' threads.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from cpsched_bridge.telemetry.weekly_coverage import Counts, WeeklyIntervalCover
 
 _MOST_UNREAD = 200_000
 _CLOCK_SLACK_S = 3600
-"""A stored state that is further in the future belongs to another clock, such as a simulated cluster's."""
+"""Seconds by which a stored state may be in the future; beyond that, it belongs to another, simulated clock."""
 BASIS_SHARE = 20.0
-"""Minimum age of a placed queue before it is placed again, as a multiple of the time that this takes."""
+"""Minimum age at which the queue is placed again, as a multiple of the time that placing takes."""
 MOST_REDRAWN = 200
-"""With more jobs ahead, a hypothetical job gets the interval of jobs planned at about the same time."""
+"""Maximum jobs ahead; beyond that, a hypothetical job gets the interval of jobs planned at about the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalSubmission:
-    """A hypothetical submission."""
+    """A hypothetical job submission."""
 
     nodes: int = 1
     time: str = ""
-    """In sbatch's form: minutes, H:M:S, D-H."""
+    """Time limit in sbatch's format: minutes, H:M:S, or D-H."""
     partition: str = ""
     whole: bool = False
     amounts: Mapping[str, int] = field(default_factory=dict)
-    """Amounts per node by resource name; one core if empty."""
+    """Amount per node by resource name; if empty, one core."""
 
     def to_job(self, now_s: int, cluster: Cluster) -> Job:
-        """Return the job. Raise `InvalidValue` for an impossible request."""
+        """Return the job for this submission. Raise `InvalidValue` for an impossible request."""
         minutes = parse_minutes(self.time) if self.time else None
         if not minutes:
             raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
@@ -81,7 +81,7 @@ def _resource(name: str, cluster: Cluster) -> str:
 
 
 def find_node_set(cluster: Cluster, partition: str) -> int:
-    """Return the node set of a partition, by default of all nodes. Raise `InvalidValue` if unknown."""
+    """Return the node set of a partition, or of all nodes for an empty name. Raise `InvalidValue` if unknown."""
     if not partition:
         return 0
     known = list_partitions(cluster)
@@ -91,10 +91,10 @@ def find_node_set(cluster: Cluster, partition: str) -> int:
 
 
 def list_partitions(cluster: Cluster) -> list[str]:
-    """Return the node sets that a user may request.
+    """Return the names of the node sets that a user may request.
 
-    Node sets that were derived for a few jobs are omitted. They exclude nodes, such as those of a reservation, which
-    Slurm names after its user.
+    Node sets that were derived for a few jobs are omitted. They exclude nodes, for example those of a reservation, and
+    Slurm names a reservation after its user.
     """
     parts = [cluster.parts_of(row) for row in range(len(cluster.node_set_names))]
     return [str(each[0]) for each in parts if len(each) == 1 and each[0].kind != "reservation"]
@@ -102,10 +102,10 @@ def list_partitions(cluster: Cluster) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
-    """The expected start of a job; None if it can never start, or if unknown."""
+    """The expected start of a job, which is None if unknown or if the job can never start."""
 
     asked: str
-    """The alternative request as text; empty for the original one."""
+    """The alternative request as text; empty for the original request."""
     planned_s: int | None
     interval: StartTimeInterval | None
 
@@ -118,49 +118,49 @@ class _Latest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Basis:
-    """The basis of answers for a while."""
+    """A placed queue on which answers are based for a while."""
 
     latest: _Latest
     queue: WillRunEstimator
     until_s: float
-    """By `StartForecaster.clock`."""
+    """End of validity by `StartForecaster.clock`."""
 
 
 @dataclass(slots=True)
 class StartForecaster:
-    """Listens to the cycles of a bridge, and forecasts starts."""
+    """A listener to the cycles of a bridge that forecasts job starts."""
 
     intervals: Mapping[int, StartTimeInterval] = field(default_factory=dict)
-    """Intervals by job id, of the jobs pending at the last `refresh`. Replaced, never changed."""
+    """Start intervals by job id for jobs that were pending at the last `refresh`. Replaced, never modified."""
     clock: Callable[[], float] = time.monotonic
-    """Clock in seconds; replaced in tests."""
+    """Clock in seconds, replaceable in tests."""
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
-    """Ended jobs, and (job id, start second), that are still to be learned."""
+    """Ended jobs, and (job id, start second) pairs, that have not been learned yet."""
     _latest: _Latest | None = None
     week: WeeklyIntervalCoverage = field(default_factory=WeeklyIntervalCoverage)
-    """Outcomes of intervals."""
+    """Outcomes of start intervals in the past week."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
     _calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)
     _telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
     _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
-    """The last learned ones, stored for a restart."""
+    """The most recently learned ended jobs, stored for a restart."""
     _recalled: LearnedForecastState | None = None
-    """The state of an earlier bridge, until the cluster's clock is known."""
+    """The state of an earlier bridge process, kept until the cluster's clock is known."""
     _known_until_s: int | None = None
-    """An earlier bridge learned from jobs that ended up to this time."""
+    """Latest end time of the jobs that an earlier bridge process has learned from."""
     _clock_s: int | None = None
     _outcomes: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
     """Outcomes since the last call of `take_outcomes`."""
     _drawn: tuple[_Latest, IntArray] | None = None
-    """The plan of the last `refresh`, and its sampled starts."""
+    """The plan of the last `refresh` and the starts sampled for it."""
     _basis: _Basis | None = None
     _busy: Lock = field(default_factory=Lock)
 
     def __call__(self, report: CycleReport) -> None:
-        """Record one cycle; the loop calls this, and never waits."""
+        """Record one cycle. The loop calls this method, which never blocks."""
         if report.observation is not None:
             if self._clock_s is None:
-                # Jobs that started while no bridge ran had intervals, too.
+                # Jobs that started while no bridge was running may have intervals, too.
                 self._unread.extend((running.job.id, running.start_s) for running in report.observation.running)
             self._clock_s = report.observation.now_s
         self._unread.extend(report.past)
@@ -177,7 +177,7 @@ class StartForecaster:
             self._latest = _Latest(kept, np.array(decision.plan_s))
 
     def refresh(self) -> None:
-        """Forecast the starts of all pending jobs, from the latest plan."""
+        """Forecast the starts of all pending jobs from the latest plan."""
         with self._busy:
             latest = self._learned()
             if latest is None:
@@ -197,7 +197,7 @@ class StartForecaster:
         self._telling.issue(snapshot.now_s, {id: self.intervals[id] for id in due})
 
     def _learned(self) -> _Latest | None:
-        """Return the latest plan, after learning from its report and earlier ones."""
+        """Learn from all reports so far and return the latest plan, or None."""
         latest = self._latest
         if self._recalled is not None and self._clock_s is not None:
             self._recall(self._recalled, self._clock_s)
@@ -219,12 +219,12 @@ class StartForecaster:
             self._outcomes[told.horizon, outcome] += 1
 
     def take_outcomes(self) -> Counts:
-        """Return the outcomes since the last call."""
+        """Return the outcomes of intervals since the last call."""
         found, self._outcomes = self._outcomes, Counter()
         return found
 
     def restore_memory(self, memory: LearnedForecastState) -> None:
-        """Restore an earlier bridge's state. It counts once the cluster's clock is known to have advanced."""
+        """Restore the state of an earlier bridge process, for use once the cluster's clock is known to be later."""
         self._recalled = memory
 
     def _recall(self, memory: LearnedForecastState, now_s: int) -> None:
@@ -238,7 +238,7 @@ class StartForecaster:
         self._calibration, self._telling, self.week = memory.calibration, memory.telling, memory.week
 
     def export_memory(self) -> Any:
-        """Return the learned state as plain values; None before the first observation."""
+        """Return the learned state as plain values, or None before the first observation."""
         with self._busy:
             self._learned()
             if self._clock_s is None:
@@ -248,9 +248,9 @@ class StartForecaster:
             )
 
     def estimate_start(self, question: HypotheticalSubmission) -> list[ExpectedStart] | None:
-        """Estimate the start of a hypothetical submission, and of smaller requests.
+        """Return the expected starts of a hypothetical submission and of smaller requests.
 
-        Return None without a plan. Raise `InvalidValue` for an impossible request.
+        Return None if there is no plan. Raise `InvalidValue` for an impossible request.
         """
         with self._busy:
             basis = self._asked()
@@ -260,7 +260,7 @@ class StartForecaster:
             return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller_requests(job))]
 
     def _asked(self) -> _Basis | None:
-        """Return the basis of answers: the latest plan, or a recent one if the queue takes long to place."""
+        """Return the basis for answers: the latest plan, or a recent one if the queue takes long to place."""
         latest, basis = self._learned(), self._basis
         if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
             return basis
@@ -296,7 +296,7 @@ class StartForecaster:
         return sample_starts(whole, order_s, self._run_times, SAMPLES, snapshot.now_s)[:, -1:]
 
     def backfill_windows(self, partition: str = "") -> list[BackfillWindow] | None:
-        """Return what could run now; None without a plan. Raise `InvalidValue` for an unknown partition."""
+        """Return the job sizes that could run now, or None without a plan. Raise `InvalidValue` if unknown."""
         with self._busy:
             basis = self._asked()
             if basis is None:
@@ -305,10 +305,10 @@ class StartForecaster:
             return backfill_windows(snapshot, basis.queue, find_node_set(snapshot.cluster, partition))
 
     def plan_time_s(self) -> int:
-        """The cluster's clock at the plan that answers use; 0 without a plan."""
+        """Return the cluster time of the plan on which answers are based; 0 without a plan."""
         latest = self._basis.latest if self._basis is not None else self._latest
         return latest.snapshot.now_s if latest is not None else 0
 
     def list_partitions(self) -> Sequence[str]:
-        """The partitions that a query may name, after the name of all nodes; empty without a plan."""
+        """Return the partitions that a query may name, after the name for all nodes; empty without a plan."""
         return list_partitions(self._latest.snapshot.cluster) if self._latest is not None else []

@@ -1,4 +1,4 @@
-"""Coverage of start intervals in the past week: held, too early or too late, by horizon."""
+"""Count how many start intervals of the past week were met, too early or too late, by horizon."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Counts = Mapping[tuple[int, Outcome], int]
 
 @dataclass(slots=True)
 class WeeklyIntervalCoverage:
-    """Counts per hour, so that a week needs at most a few hundred."""
+    """Counts of interval outcomes per hour, at most a few hundred for a week."""
 
     hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)
-    """By hour of the cluster's clock."""
+    """Counts by hour of the cluster's clock."""
 
     def add_outcome(self, horizon: int, outcome: Outcome, start_s: int) -> None:
-        """Count an interval whose job started at `start_s`."""
+        """Count the outcome of an interval whose job started at `start_s`."""
         hour = self.hours.setdefault(start_s // HOUR_S, {})
         hour[horizon, outcome] = hour.get((horizon, outcome), 0) + 1
         while len(self.hours) > WEEK_H + 1:
             del self.hours[min(self.hours)]
 
     def count_outcomes(self, now_s: int) -> Counts:
-        """Return the counts of the week before `now_s`."""
+        """Return the counts for the week before `now_s`."""
         found: dict[tuple[int, Outcome], int] = {
             (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in INTERVAL_OUTCOMES
         }

@@ -31,7 +31,7 @@ class LimitedConnection(Protocol):
 
     @property
     def activity(self) -> tuple[bool, float]:
-        """Whether it is being answered, and since when; the smallest value is closed first."""
+        """Whether a request is being answered, and since when. The smallest value is closed first."""
         ...
 
     def close_idle(self) -> None:
