@@ -1,13 +1,13 @@
-"""A simulator: replay traces with any dispatcher and predictor, and evaluate the schedule.
+"""Simulator: replay a trace with any dispatcher and predictor, and evaluate the resulting schedule.
 
     import cpsched_sim
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
     print(outcome)              # a table of all metrics; outcome.bsld, .schedule, .to_frame()
 
-The API for researchers: `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, and the types
-`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options of accounting data).
-`run_study` runs many replays from one file and returns `StudyResults`. `draw_bars`, `draw_distributions`,
-`draw_utilization` and `draw_account_shares` return a `Chart`. Names are imported at first use.
+The public API consists of `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, and the types
+`Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options for accounting data).
+`run_study` runs the replays described in a study file and returns `StudyResults`. `draw_bars`, `draw_distributions`,
+`draw_utilization` and `draw_account_shares` return a `Chart`. Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HOME_OF = {
     "run_study": "cpsched_sim.study.case_runner",
     "simulate": "cpsched_sim.simulation",
 }
-"""By name, the module that defines it."""
+"""The module that defines each public name."""
 
 __all__ = [
     "METRICS",

@@ -1,4 +1,4 @@
-"""Predictors that use facts of a whole trace: `oracle` (-R), the real run time, and `soft-walltime`."""
+"""Predictors that know the whole trace: `oracle` (-R) returns the real run time, `soft-walltime` the soft walltime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @runtime_checkable
 class Clairvoyant(Protocol):
-    """A predictor or dispatcher that receives the real outcomes before a replay."""
+    """A predictor or dispatcher that receives the real outcomes before the replay starts."""
 
     def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         """Store the real run time of each job."""
@@ -27,7 +27,7 @@ class Clairvoyant(Protocol):
 
 
 class OraclePredictor(Predictor, Clairvoyant):
-    """Predict the real run time of each job of a trace, capped by its walltime."""
+    """A predictor that returns the real run time of each job, capped by the walltime."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -41,14 +41,14 @@ class OraclePredictor(Predictor, Clairvoyant):
         return min(self._run_s[job.id], job.walltime_s)
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write the real run times."""
+        """Write the real run times of the jobs in `slots` into the table."""
         jobs, run_s = table.jobs, self._run_s
         truth = np.fromiter((run_s[jobs[slot].id] for slot in slots.tolist()), np.int64, len(slots))
         table.estimate_s[slots] = np.minimum(truth, table.walltime_s[slots])
 
 
 class SoftWalltimePredictor(Predictor):
-    """Predict the soft walltime of each job of a trace, capped by its walltime, which is also the fallback."""
+    """A predictor that returns the soft walltime of each job, capped by the walltime; the walltime is the fallback."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -58,7 +58,7 @@ class SoftWalltimePredictor(Predictor):
         self._soft_s = {item.job.id: item.soft_walltime_s for item in trace if item.soft_walltime_s is not None}
 
     def predict(self, job: Job) -> int:
-        """Return the soft walltime, or the walltime if that is shorter or there is no soft one."""
+        """Return the soft walltime, or the walltime if it is shorter or the job has no soft walltime."""
         return min(self._soft_s.get(job.id, job.walltime_s), job.walltime_s)
 
 
@@ -76,4 +76,4 @@ ORACLE = Registration(
 )
 PREDICTORS = registry.PREDICTORS.extended_with(ORACLE, SOFT_WALLTIME)
 SIMULATION_REGISTRIES = PolicyRegistries(registry.DISPATCHERS.extended_with(*offline_dispatcher.LISTED), PREDICTORS)
-"""The registries of simulations: the core's, plus predictors and dispatchers that use a whole trace."""
+"""Policy registries for simulations: the core's, plus predictors and dispatchers that use the whole trace."""

@@ -1,7 +1,7 @@
-"""Behaviour common to all commands: errors in one line, `-h` everywhere, output that cannot be written.
+"""Behavior shared by all commands: one-line errors, `-h` on every command, and handling of unwritable output.
 
-A command ends with exit code 0, or prints `error: ...` in one line on stderr: 2 for wrong input or a failure outside;
-1 for a failed check or replay; 130 after Ctrl-C.
+A command ends with exit code 0 or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
+external failure, 1 for a failed check or replay, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = ["-h", "--help"]
 SHORT_HELP = {"help_option_names": _HELP}
-"""Context settings of a program: its commands inherit them."""
+"""Context settings of a program, inherited by its commands."""
 MESSAGE_CHARS = 4_000
 _USAGE: Any = typer.BadParameter.__mro__[2]
-"""The base class of all usage errors; typer does not export its name."""
+"""The base class of all usage errors, which Typer does not export."""
 
 
 def print_message(kind: str, message: object) -> None:
@@ -39,31 +39,33 @@ def print_message(kind: str, message: object) -> None:
 
 
 _printed: list[object] = []
-"""The number of JSON objects printed on stdout: figures or an error."""
+"""The JSON objects printed on stdout so far: results or an error."""
 
 
 def echo_json(content: object) -> None:
-    """Print one JSON object and flush it."""
+    """Print one JSON object on stdout."""
     _printed.append(content)
     typer.echo(json.dumps(content))
     sys.stdout.flush()
 
 
 def as_json(error: Exception) -> dict[str, Any]:
-    """Return an error as an object: its kind, its message, and the plug-in's line if it has one."""
+    """Return an error as a JSON object: its kind, its message and, for a plug-in error, the plug-in's source line."""
     place = getattr(error, "place", None)
     where = {"file": place.file, "line": place.line} if place is not None else {"file": None, "line": None}
     return {"error": {"kind": type(error).__name__, "message": quote_value(error, MESSAGE_CHARS), **where}}
 
 
 def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]:
-    """Have a command report errors in one line instead of a traceback; `first` is done before the command.
+    """Return a decorator that makes a command report errors in one line instead of a traceback.
 
-    - A `CpschedError`: the `exit_code` of the exception, else 2.
-    - Ctrl-C: exit code 130.
+    `first` runs before the command. Exit codes:
 
-    With `--json` (an argument `as_json` of the command) the error is also an object on stdout, see `as_json`, unless
-    figures have been printed.
+    - A `CpschedError`: the `exit_code` of the exception, or 2 if it has none.
+    - Ctrl-C: 130.
+
+    With `--json` (the command's argument `as_json`), the error is also printed as a JSON object on stdout (see the
+    function `as_json`), unless results have already been printed.
     """
 
     def decorated(command: F) -> F:
@@ -91,14 +93,14 @@ def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]
 
 
 class CommandGroup(TyperGroup):
-    """The commands of a program; usage errors and lost output are reported like other errors."""
+    """The commands of a program; usage errors and lost output are reported like all other errors."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         _escape_help_texts(self)
 
     def resolve_command(self, context: Any, words: list[str]) -> Any:
-        """Find the command. Former names of commands and options become the present ones, with a warning each."""
+        """Resolve the command; replace former names of commands and options by current ones, with a warning each."""
         former, present, words = self._renamed(words)
         renamed = [(former, present)] if former != present else []
         words = [*present.split(), *words]
@@ -116,7 +118,7 @@ class CommandGroup(TyperGroup):
         return name, command, rest
 
     def _renamed(self, words: list[str]) -> tuple[str, str, list[str]]:
-        """The name of the command as given and the present one, and the words that follow."""
+        """Return the command name as given, the current name, and the remaining arguments."""
         name, rest = words[0], words[1:]
         if name in FORMER_COMMANDS:
             return name, FORMER_COMMANDS[name], rest
@@ -129,7 +131,7 @@ class CommandGroup(TyperGroup):
         return f"{name} {given}".rstrip(), f"{name} {verbs.get(given, 'run')}", rest
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command and exit with its code."""
+        """Run a command and exit with its exit code."""
         standalone = extra.get("standalone_mode", True)
         run = partial(super().main, *args, **{**extra, "standalone_mode": False})
         return sys.exit(_ended(run)) if standalone else run()
@@ -141,7 +143,7 @@ RENAMED_OPTIONS = {
     "--predictors": "--predictor",
     "--config": "--slurm-config",
 }
-"""Former names of options, accepted where a command has no option of that name."""
+"""Former names of options, accepted if the command has no option of that name."""
 
 
 FORMER_COMMANDS = {
@@ -152,13 +154,15 @@ FORMER_COMMANDS = {
     "promises": "accuracy start-times",
     "take-over": "take-leadership",
 }
-"""Former names of commands, accepted but not in the help. Removed after two minor releases."""
+"""Former names of commands, accepted but not shown in the help. They are removed after two minor releases."""
 
 FORMER_VERBS = {
     "study": {"--example": "example", "verify": "verify"},
     "whatif": {"collect": "collect"},
 }
-"""Commands that had no subcommands: the words that stood for one, anywhere. Without such a word, it is `run`."""
+"""For each command that formerly had no subcommands: the arguments that selected what is now a subcommand. Such an
+argument may be at any position. Without one, the subcommand is `run`.
+"""
 
 
 def _options(command: Any) -> Iterator[str]:
@@ -170,11 +174,11 @@ def _options(command: Any) -> Iterator[str]:
 
 
 def _escape_help_texts(command: Any) -> None:
-    """Escape the help texts of a command and its subcommands, which Typer would parse as Rich markup."""
+    """Escape the help texts of a command and its subcommands, because Typer would parse them as Rich markup."""
     for holder in (command, *command.params):
         for text in ("help", "epilog"):
             if shown := getattr(holder, text, None):
-                setattr(holder, text, escape(shown).replace(":", ":[none][/none]"))  # no emoji code survives a tag
+                setattr(holder, text, escape(shown).replace(":", ":[none][/none]"))  # prevents emoji codes after a tag
     for below in getattr(command, "commands", {}).values():
         _escape_help_texts(below)
 
@@ -217,7 +221,7 @@ def _mistaken(error: Any) -> int:
 
 
 def _drop_output() -> None:
-    """Discard the rest of stdout's buffer, since Python would fail again at exit."""
+    """Discard the rest of stdout's buffer, because Python would otherwise fail again at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -226,9 +230,9 @@ def _drop_output() -> None:
 
 
 def run_all_steps(*steps: Callable[[], object]) -> None:
-    """Run every step, even after a failure, so that figures are shown if they cannot be saved, and vice versa.
+    """Run every step even if an earlier one fails, so that results are shown if they cannot be saved, and vice versa.
 
-    Raise the exception of the first failed step; print those of the others.
+    Raise the exception of the first failed step and print the others.
     """
     failed: list[Exception] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Compare replays of one trace: every dispatcher with every predictor, in percent of a baseline."""
+"""Compare replays of one trace: every dispatcher with every predictor, as a percentage of a baseline."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonRow:
-    """One combination: its summary (see `Simulation.summary`), or in `error` why it has none.
+    """One combination and its summary (see `Simulation.summary`), or in `error` the reason why it failed.
 
-    `measures` are present if requested, `simulation` if the replay ran in this process.
+    `measures` is set if requested, `simulation` if the replay ran in this process.
     """
 
     dispatcher: str
@@ -52,40 +52,40 @@ class ComparisonRow:
     error: str = ""
     measures: ScheduleData | None = None
     hints: tuple[str, ...] = ()
-    """Hints on better settings, as in `Simulation.hints`."""
+    """Hints on better settings; see `Simulation.hints`."""
     simulation: Simulation | None = None
 
     @property
     def name(self) -> str:
-        """Return dispatcher/predictor; the recorded schedule has no predictor."""
+        """Return "dispatcher/predictor", or only the name for the recorded schedule, which has no predictor."""
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
 def recorded_rows(
     found: RecordedSchedule | None, baseline: str | None, more: Sequence[Metric] = ()
 ) -> list[ComparisonRow]:
-    """Return the recorded schedule as a row, or no row if the trace has no starts.
+    """Return the recorded schedule as a row, or no row if the trace has no recorded starts.
 
-    Raise `InvalidValue` if it is the baseline and missing.
+    Raise `InvalidValue` if the recorded schedule is the baseline but missing.
     """
     require(found is not None or baseline != RECORDED, "baseline", baseline, "the trace has no recorded starts")
     return [ComparisonRow(RECORDED, "", found.summary(more), measures=found.measures)] if found is not None else []
 
 
 def comparison_warnings(found: RecordedSchedule | None, rows: Iterable[ComparisonRow]) -> list[str]:
-    """Return what a user must know about replays compared with the record, one sentence each."""
+    """Return warnings about comparing these replays with the recorded schedule, one sentence each."""
     waits_s = [row.summary["mean_wait_s"] for row in rows if row.summary is not None and row.name != RECORDED]
     why = mismatch_warning(found, waits_s)
     return [*(found.notes() if found is not None else ()), *([why] if why else [])]
 
 
 def compared_metrics(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
-    """Return the metrics of comparisons, with their percentage of the baseline's."""
+    """Return the metrics shown in comparisons, with percentages of the baseline."""
     return (*(row for row in METRICS if row.compared), *more)
 
 
 class PolicyCombination(NamedTuple):
-    """One dispatcher with one predictor as texts, and the registries in which the names are found."""
+    """One dispatcher and one predictor as texts, and the registries that resolve their names."""
 
     setup: ReplayPolicySetup
     known: PolicyRegistries
@@ -98,9 +98,9 @@ def make_combinations(
     options: Mapping[str, object],
     charge: SchedulingOverhead = None,
 ) -> list[PolicyCombination]:
-    """Return every combination with its applicable settings. Raise `UnknownName` for unknown names.
+    """Return every combination with the settings that apply to it. Raise `UnknownName` for unknown names.
 
-    `options` are settings that apply only to dispatchers that search.
+    `options` are settings that apply only to search-based dispatchers.
     """
     found: list[PolicyCombination] = []
     taken, everything = set[str](), {OVERRUN}
@@ -127,13 +127,13 @@ def make_combinations(
 
 
 def make_unique_labels(things: Sequence[object]) -> list[str]:
-    """Return a label for each, with a number after repeated labels (two instances of one class)."""
+    """Return a label for each thing; repeated labels (two instances of one class) get a number."""
     words = [thing if isinstance(thing, str) else import_path_of(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
 def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) -> None:
-    """Raise `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor."""
+    """Raise `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor combinations."""
     policies = [setup.policy for setup, _ in chosen]
     known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
     if baseline is not None and baseline not in known:
@@ -141,10 +141,10 @@ def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) ->
 
 
 def find_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[str, ComparisonRow | None]:
-    """Return the baseline row by row name.
+    """Return the baseline row for each row name.
 
-    A dispatcher is the baseline of each row with the row's predictor; dispatcher/predictor is the baseline of all. The
-    default is the first row.
+    If `baseline` is a dispatcher, each row is compared with that dispatcher under the row's own predictor. If it is
+    dispatcher/predictor, all rows are compared with that combination. The default is the first row.
     """
     by_name = {row.name: row for row in rows}
     if baseline is not None and baseline not in by_name:
@@ -157,7 +157,7 @@ def find_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[
 def percent_of_baseline(
     row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()
 ) -> dict[str, float]:
-    """Return the figures of `row` in percent of the baseline's; empty if either failed."""
+    """Return the metrics of `row` as percentages of the baseline's; empty if either failed."""
     if row.summary is None or baseline is None or baseline.summary is None:
         return {}
     mine, theirs = row.summary, baseline.summary
@@ -169,7 +169,7 @@ def percent_of_baseline(
 def comparison_to_json(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> dict[str, Any]:
-    """Return the comparison as one object."""
+    """Return the comparison as one JSON object."""
     return {
         "results": [
             {
@@ -187,7 +187,7 @@ def comparison_to_json(
 def table_rows(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
-    """Return the comparison as a table for files: one line per combination, figures, then percentages."""
+    """Return the comparison as a table for files: one line per combination, with metrics, then percentages."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
     shown = tuple(each.name for each in compared_metrics(more))
     others = tuple(each.name for each in METRICS if not each.compared)
@@ -211,11 +211,11 @@ def table_rows(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
-    """Several simulations of one trace; printing shows a table.
+    """Several simulations of one trace; printing the object shows a table.
 
-    `simulations` are the successful ones, by "dispatcher/predictor". `rows` have all combinations in the requested
-    order, then the recorded schedule if the trace has one. `comparison_warnings` describe where replays and record
-    disagree.
+    `simulations` are the successful ones, by "dispatcher/predictor". `rows` contains all combinations in the requested
+    order, followed by the recorded schedule if the trace has one. `comparison_warnings` lists the points in which the
+    replays disagree with the record.
     """
 
     title: str
@@ -231,27 +231,27 @@ class Comparison:
 
     @property
     def hints(self) -> list[str]:
-        """Return the hints of all simulations (`Simulation.hints`), each with the name of its combination."""
+        """Return the hints of all simulations (see `Simulation.hints`), each with the name of its combination."""
         return [f"{row.name}: {hint}" for row in self.rows for hint in row.hints]
 
     def __getitem__(self, name: str) -> Simulation:
-        """Return the simulation of a combination. Raise `UnknownName`."""
+        """Return the simulation of a combination. Raise `UnknownName` for an unknown combination."""
         known = self.simulations
         if name not in known:
             raise UnknownName("combination", name, known)
         return known[name]
 
     def to_frame(self) -> DataFrame:
-        """The figures as a pandas frame, a row per combination. Raises `InputError` without pandas."""
+        """Return the metrics as a pandas frame, one row per combination. Raise `InputError` without pandas."""
         lines = list(table_rows(self.rows, find_baselines(self.rows, self.baseline), self.more))
         return data_frames.frame_of_lines(lines)
 
     def to_markdown(self) -> str:
-        """The figures, and what they are in percent of the baseline's, as a table in Markdown."""
+        """Return the metrics and their percentages of the baseline as a Markdown table."""
         return self._table().markdown()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the same."""
+        """Return the table for a notebook, as HTML."""
         return render_fragment(self._table(), *map(ReportParagraph, self.hints))
 
     def _table(self) -> ReportTable:
@@ -304,11 +304,11 @@ def compare(
 ) -> Comparison:
     """Replay a trace with every dispatcher and every predictor, sequentially in this process.
 
-    Arguments are those of `simulate`, with several of each; a setting applies to the combinations that have it. Each
-    combination uses a copy of an instance from before its first simulation, so that it has learned nothing. A
-    combination that fails has its error in its row. If the trace has recorded starts, the last row is that schedule,
-    and `baseline` may be "as recorded". Raise `CpschedError` for wrong names and values, `SimulationError` for unusable
-    files.
+    The arguments are those of `simulate`, but `dispatchers` and `predictors` are sequences. A setting applies to the
+    combinations that have it. Each combination uses a copy of the instance from before its first simulation, so no
+    combination benefits from what another one learned. A failed combination has an error in its row. If the trace has
+    recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded". Raise `CpschedError`
+    for invalid names and values, `SimulationError` for unusable files.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload

@@ -1,4 +1,4 @@
-"""Jobs and their schedule as a pandas frame; the only module that imports pandas (extra `pandas`)."""
+"""Convert jobs and their schedule to a pandas frame. Only this module imports pandas (extra `pandas`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray, IntArray] | None = None) -> DataFrame:
-    """One row per job of the trace, by job id, in order of arrival. Raises `InputError` where pandas is not installed.
+    """Return a frame with one row per job, indexed by job id, in order of arrival. Raise `InputError` without pandas.
 
-    `schedule` are start, end and held processors of each job; a start is `NEVER` where the job never ran.
-    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, with a schedule start_s, end_s,
-    wait_s and bounded_slowdown, then recorded_start_s, power_w. Start, end and wait are whole seconds, missing
-    (`<NA>`) where the job never started; so is the bounded slowdown (NaN), and recorded start and power where the trace
-    has none. Without a schedule, processors are those that the job requests.
+    `schedule` contains the start, end and held processors of each job; a start is `NEVER` if the job never ran.
+    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, then with a schedule start_s,
+    end_s, wait_s and bounded_slowdown, then recorded_start_s and power_w. Start, end and wait are whole seconds, and
+    missing (`<NA>`) if the job never started. The bounded slowdown is NaN in that case. Recorded start and power are
+    missing if the trace does not have them. Without a schedule, processors are the requested ones.
     """
     pandas = _pandas()
     jobs = [item.job for item in items]
@@ -63,7 +63,7 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
 
 
 def frame_of_lines(lines: Sequence[Sequence[object]]) -> DataFrame:
-    """Return a table as a frame, with the column names in its first line. Raise `InputError` without pandas."""
+    """Return a table as a frame whose column names are in the first line. Raise `InputError` without pandas."""
     return _pandas().DataFrame(lines[1:], columns=list(lines[0]))
 
 

@@ -13,7 +13,7 @@ from cpsched_sim.errors import InputError, quote_value
 
 _MOST_CHARS = 2000
 _MOST_LINES = 100
-"""Maximum rows of a table in Markdown; the page has all."""
+"""Maximum rows of a Markdown table; the HTML page shows all rows."""
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1c2024; --quiet: #6b7280; --band: #e7eaee; --good: #1a7f37;
   --bad: #b42318; --line0: #2563eb; --line1: #d97706; --line2: #059669; --line3: #9333ea; --line4: #dc2626;
@@ -74,7 +74,7 @@ class ReportHeading(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportParagraph(ReportBlock):
-    """A paragraph; `lead` is its first sentence in bold, `kind` a class of the page's style."""
+    """A paragraph; `lead` is its first sentence, shown in bold, and `kind` a CSS class of the page."""
 
     text: str
     kind: str = ""
@@ -107,7 +107,7 @@ class ReportList(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportTable(ReportBlock):
-    """Rows below a title and headings. In HTML, the last cell of a short row spans the rest."""
+    """A table with a title and headings. In HTML, the last cell of a short row spans the remaining columns."""
 
     title: str
     head: Sequence[str]
@@ -138,12 +138,12 @@ class ReportTable(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportFigure(ReportBlock):
-    """A drawing, in the page only, and its numbers for readers who cannot see it. `draw` returns SVG."""
+    """A chart with its data as a table for accessibility; only the HTML page shows it. `draw` returns SVG."""
 
     draw: Callable[[], str]
     numbers: ReportTable | None = None
     is_open: bool = False
-    """Whether the page shows the numbers initially."""
+    """Whether the page shows the data table initially."""
 
     @override
     def markdown(self) -> str:
@@ -153,7 +153,7 @@ class ReportFigure(ReportBlock):
     def html(self) -> Markup:
         try:
             drawn = make_element("figure", Markup(self.draw()))
-        except InputError as error:  # without matplotlib the page has the numbers only
+        except InputError as error:  # without matplotlib the page shows only the data table
             drawn = make_element("p", str(error), class_="quiet")
         if self.numbers is None:
             return drawn
@@ -162,18 +162,18 @@ class ReportFigure(ReportBlock):
 
 
 def render_markdown(title: str, blocks: Iterable[ReportBlock]) -> str:
-    """Return a report as Markdown, for a mail."""
+    """Return a report as Markdown, suitable for an e-mail."""
     parts = (each.markdown() for each in blocks)
     return "\n\n".join([f"# {escape_markdown(title)}", *filter(None, parts)]) + "\n"
 
 
 def render_fragment(*blocks: ReportBlock) -> str:
-    """Return blocks as HTML for a notebook."""
+    """Return blocks as an HTML fragment for a notebook."""
     return "\n".join(each.html() for each in blocks)
 
 
 def render_page(title: str, blocks: Iterable[ReportBlock]) -> str:
-    """Return a report as an HTML page for light and dark screens, phones, and paper."""
+    """Return a report as an HTML page for light and dark screens, phones and print."""
     head = make_element(
         "head",
         make_element("meta", charset="utf-8"),
@@ -187,7 +187,7 @@ def render_page(title: str, blocks: Iterable[ReportBlock]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text that Markdown shows unchanged: one line, of bounded length."""
+    """Return a single line of bounded length that Markdown renders literally."""
     found = _line(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[")
     return found.replace("<", "&lt;").replace("`", "'")
 

@@ -1,14 +1,14 @@
 """The exceptions of the simulator.
 
-SimulationError         a `CpschedError`: a file, a setting, a combination that makes no sense (exit code 2)
-├── InvalidFile         something in a file broke a rule: `file:line: field: value: rule`
-│   ├── InvalidTrace    one line of a trace
-│   ├── InvalidSystem   a system file
-│   └── InvalidPolicy   a policy file, or a dump that one names
-├── InputError          a file or a combination of options cannot be used; the message says why
-│   ├── UnknownFormat   a file is no trace
-│   └── MissingFile     there is no such file: a `FileNotFoundError`, too
-└── Stalled             a plug-in hangs: the message names file and line (exit code 1)
+SimulationError         a `CpschedError`: an invalid file, setting, or combination of settings (exit code 2)
+├── InvalidFile         the content of a file breaks a rule: `file:line: field: value: rule`
+│   ├── InvalidTrace    a line of a trace breaks a rule
+│   ├── InvalidSystem   a system file breaks a rule
+│   └── InvalidPolicy   a policy file, or a dump that it names, breaks a rule
+├── InputError          a file or a combination of options is unusable; the message gives the reason
+│   ├── UnknownFormat   a file is not a trace in a known format
+│   └── MissingFile     a file is missing; also a `FileNotFoundError`
+└── Stalled             a plug-in hangs; the message contains file and line (exit code 1)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SimulationError(CpschedError):
 
 
 class InvalidFile(SimulationError):
-    """A file breaks a rule; the message is `file:line: field: value: rule`, in one line."""
+    """A file breaks a rule; the one-line message is `file:line: field: value: rule`."""
 
     def __init__(self, path: Path, line: int, field: str, value: object, rule: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class InvalidFile(SimulationError):
 
 
 class InvalidTrace(InvalidFile):
-    """A line of a trace breaks a rule; skipped and counted if reading is lenient."""
+    """A line of a trace breaks a rule; lenient reading skips and counts the line."""
 
 
 class InvalidSystem(InvalidFile):
@@ -49,7 +49,7 @@ class InvalidSystem(InvalidFile):
 
 
 class InvalidPolicy(InvalidFile):
-    """A policy file, or a Slurm dump it refers to, breaks a rule."""
+    """A policy file, or a Slurm dump that it names, breaks a rule."""
 
 
 class InputError(SimulationError):
@@ -60,7 +60,7 @@ class InputError(SimulationError):
 
 
 class UnknownFormat(InputError):
-    """A file is not a trace of a known format."""
+    """A file is not a trace in a known format."""
 
 
 class MissingFile(InputError, FileNotFoundError):
@@ -68,7 +68,7 @@ class MissingFile(InputError, FileNotFoundError):
 
 
 class Stalled(SimulationError):
-    """No progress for longer than the limit; `place` is the present line of the code."""
+    """A plug-in made no progress within the time limit; `place` is the line of code being executed."""
 
     exit_code = 1
 
@@ -81,9 +81,9 @@ class Stalled(SimulationError):
 
 
 def quote_value(value: object, most: int = SHOWN_CHARS) -> str:
-    """Return `value` for a message: one line, at most `most` characters, without terminal controls."""
+    """Return `value` for a message: one line of at most `most` characters, without terminal control codes."""
     try:
         text = str(value)
-    except ValueError:  # Python does not convert integers of more than 4,300 digits
+    except ValueError:  # Python refuses to convert integers of more than 4,300 digits
         return "a number with thousands of digits"
     return escape_controls(text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)")

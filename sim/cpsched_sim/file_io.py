@@ -1,4 +1,4 @@
-"""Read files given by settings, and write results atomically."""
+"""Read files named in settings, and write results atomically."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cpsched_sim.input.sniff import special_kind
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a new file beside the old one, then rename it, so that readers never see a partial file.
+    """Write a temporary file in the same folder and rename it to `path`, so that readers never see a partial file.
 
-    Create the folder, and compress the content if the name ends in .gz. Raise `InputError`.
+    Create the folder, and compress the content if the name ends in .gz. Raise `InputError` on failure.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     if path.suffix == ".gz":
@@ -37,9 +37,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Raise `InputError` if no file can be written into `folder`: before hours of work, not after.
+    """Raise `InputError` if no file can be written into `folder`, so that a long run fails before it starts.
 
-    A file is written and removed, in the folder or its nearest existing parent. No folder is created.
+    Test this by writing and removing a file in the folder or its nearest existing parent. Do not create any folder.
     """
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
     if not there.is_dir():
@@ -67,7 +67,7 @@ def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the digest of a file in hex. Raise `InputError`."""
+    """Return the SHA-256 digest of a file as hex. Raise `InputError` if the file cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -76,15 +76,15 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_all(paths: Sequence[Path]) -> str:
-    """Return the digest of one file, or of the digests of several in order. Raise `InputError`."""
+    """Return the digest of one file, or a digest over the digests of several files in order. Raise `InputError`."""
     digests = [sha256_of(path) for path in paths]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def read_json(setting: str, path: str, text: bool = False) -> object:
-    """Return the content of a JSON file, or of a `text` file, given by a setting.
+    """Return the parsed content of a JSON file named in a setting, or its text if `text` is set.
 
-    Raise `InvalidValue` with the setting and the file.
+    Raise `InvalidValue`, which names the setting and the file.
     """
     try:
         if kind := special_kind(Path(path)):

@@ -1,7 +1,7 @@
-"""The coverage of prediction intervals of starts (nominal 80 %), by forecast horizon.
+"""Measure the coverage of start-time prediction intervals (nominal 80 %) by forecast horizon.
 
-`cpsched.forecast.issued_forecasts` decides which job receives an interval and when. The model learns only from jobs
-that have ended or started before: it knows nothing of the trace in advance.
+`cpsched.forecast.issued_forecasts` decides which job receives an interval and when. At any time, the model has learned
+only from jobs that have already started or ended; it has no advance knowledge of the trace.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from cpsched_sim.workloads.load import Workload
 
 @dataclass(frozen=True, slots=True)
 class IntervalCoverage:
-    """The intervals of one horizon, and their outcomes."""
+    """The coverage of the intervals of one horizon."""
 
     told: int
     held: float
-    """Share of the real starts within the interval."""
+    """Share of jobs whose real start is within the interval."""
     early: float
-    """Share of the real starts before the interval."""
+    """Share of jobs whose real start is before the interval."""
     late: float
     median_width_s: float
     median_wait_s: float
-    """The real wait from the time of the forecast."""
+    """Median of the real waits, counted from the time of the forecast."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalOutcome:
-    """An interval and the real start."""
+    """An issued interval and the real start of its job."""
 
     told: StartTimeInterval
     start_s: int
 
 
 def coverage_by_horizon(outcomes: Sequence[IntervalOutcome]) -> dict[str, IntervalCoverage]:
-    """Return coverage by horizon and in all; horizons without an interval are left out."""
+    """Return the coverage by horizon and overall ("all"), without horizons that have no interval."""
     found = {
         name: [each for each in outcomes if each.told.horizon == horizon]
         for horizon, (name, _) in enumerate(HORIZONS_S)
@@ -68,14 +68,14 @@ def _kept(outcomes: Sequence[IntervalOutcome]) -> IntervalCoverage:
 
 
 class IntervalForecastReplay(PlannedRoundReplay):
-    """A replay that issues intervals to jobs and learns from their outcomes."""
+    """A replay that issues start-time intervals for jobs and learns from their outcomes."""
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
         self._run_times, self._calibration = RunTimeModel(), IntervalCalibrator()
 
     def replay_all(self) -> list[IntervalOutcome]:
-        """Run until no event is left; return each interval with its job's start, in order of the starts."""
+        """Run until no event is left; return each interval with the real start of its job, in order of the starts."""
         outcomes, telling = list[IntervalOutcome](), IssuedStartForecasts()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()
@@ -92,7 +92,7 @@ class IntervalForecastReplay(PlannedRoundReplay):
 
     @override
     def learn(self) -> None:
-        """Learn from ended jobs, and from their run times."""
+        """Learn from ended jobs and their run times."""
         for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
             self._run_times.learn(self.state.ended_job(slot))
         super().learn()
@@ -106,7 +106,7 @@ class IntervalForecastReplay(PlannedRoundReplay):
 
 
 def replay_intervals(workload: Workload, policy: Policy, progress: Progress | None = None) -> list[IntervalOutcome]:
-    """Return the intervals issued to a workload's jobs under a policy, and the real starts.
+    """Return the intervals issued for the jobs of a workload under a policy, with the real starts.
 
     Raise `PolicyError` if the policy fails.
     """

@@ -1,4 +1,4 @@
-"""Progress of kernel compilation on stderr, and the command that compiles all kernels."""
+"""Show the progress of kernel compilation on stderr, and compile all kernels in advance."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _HEADING = "compiling kernels, once for this machine; later runs find them in th
 
 
 class TerminalProgressLine:
-    """One line on a terminal, rewritten at every step; elsewhere one line for each kernel."""
+    """A progress line on stderr: rewritten at every step on a terminal, otherwise one line per kernel."""
 
     def __init__(self) -> None:
         self._said_heading = False
 
     def __call__(self, name: str, done: int, total: int) -> None:
-        """Show that `done` of the `total` functions of a kernel are compiled. Until then Ctrl-C ends the process."""
+        """Show that `done` of `total` functions of a kernel are compiled. Meanwhile, Ctrl-C ends the process."""
         _end_at_once(done < total)
         if not self._said_heading:
             self._said_heading = True
             print(_HEADING, file=sys.stderr, flush=True)
-        # While a progress bar is drawn, `sys.stderr` is the bar's, which accepts only whole lines.
+        # While a progress bar is drawn, it replaces `sys.stderr` by a stream that accepts only whole lines.
         if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
             shown = f"  {name}: {done} of {format_count(total, 'function')}" if done < total else ""
             print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
@@ -39,15 +39,15 @@ class TerminalProgressLine:
 
 
 def _end_at_once(at_once: bool) -> None:
-    """Let Ctrl-C end this process directly, since Python would wait until LLVM returns."""
+    """Let Ctrl-C end this process immediately if set, because Python would otherwise wait until LLVM returns."""
     if threading.current_thread() is threading.main_thread():
         ours = (signal.default_int_handler, signal.SIG_DFL)
-        if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # no other handler is installed
+        if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # only if no other signal handler is installed
             signal.signal(signal.SIGINT, ours[at_once])
 
 
 def show_compile_progress() -> None:
-    """Show the progress of all compilations of this process."""
+    """Show the progress of all kernel compilations in this process."""
     compile_progress.set_progress_callback(TerminalProgressLine())
 
 
@@ -56,11 +56,11 @@ class WarmUpResult:
     """The result of a warm-up."""
 
     folders: tuple[str, ...]
-    """The folders of the compiled kernels."""
+    """Folders that contain the compiled kernels."""
     found: int
     made: int
     lost: int
-    """The number of compiled kernels that could not be stored."""
+    """Number of compiled kernels that could not be stored in the cache."""
     seconds: float
     cpu_s: float
 
@@ -71,7 +71,7 @@ class WarmUpResult:
 
 
 def warm_up() -> WarmUpResult:
-    """Compile, or find in the cache, every kernel of the core and of the simulator."""
+    """Compile every kernel of the core and the simulator, or load it from the cache."""
     from cpsched.jit.kernel_cache import CACHE_LOCATIONS
 
     began, cpu_began = time.monotonic(), time.process_time()
@@ -89,23 +89,23 @@ def warm_up() -> WarmUpResult:
 
 
 def all_kernel_loaders() -> list[Callable[[], object]]:
-    """Return a function for each kernel that compiles it or finds it in the cache."""
+    """Return one function per kernel that compiles the kernel or loads it from the cache."""
     all_modules_with_kernels()
     return kernel_loaders()
 
 
 def kernel_loaders() -> list[Callable[[], object]]:
-    """Return the loaders of the modules imported so far, that is, of a policy once it is built."""
+    """Return the kernel loaders of all modules imported so far; once a policy is built, these include the policy's."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return [kernel.load_or_compile for kernel in KERNELS]
 
 
 def load_all_kernels(tell: Callable[[str], None]) -> None:
-    """Compile, or find in the cache, the kernels of the modules imported so far.
+    """Compile the kernels of the modules imported so far, or load them from the cache.
 
-    Call `tell` with a progress message before each kernel, and after each function that is compiled. The previous
-    listener is restored afterwards.
+    Call `tell` with a progress message before each kernel and after each compiled function. Restore the previous
+    progress callback afterwards.
     """
     waiting = kernel_loaders()
     before = compile_progress.current_progress_callback()
@@ -124,16 +124,16 @@ def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, 
 
 
 def modules_with_kernels() -> tuple[str, ...]:
-    """Return the names of the imported modules with kernels, for another process to import."""
+    """Return the names of the imported modules with kernels, so that another process can import them."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return tuple(sorted({kernel.py_func.__module__ for kernel in KERNELS}))
 
 
 def all_modules_with_kernels() -> None:
-    """Import every module of the core and of the simulator, so that their kernels are registered.
+    """Import every module of the core and the simulator, so that all kernels are registered.
 
-    Modules that require a missing extra (such as pytest) have no kernels and are skipped.
+    Skip modules that require a missing extra (such as pytest), since these have no kernels.
     """
     for name in ("cpsched", "cpsched_sim"):
         package = importlib.import_module(name)

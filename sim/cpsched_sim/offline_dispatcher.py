@@ -1,6 +1,6 @@
-"""Dispatchers `cp-off-*`: plan a whole trace at once, with known run times and arrivals (debs24 section 4).
+"""Dispatchers `cp-off-*`: plan a whole trace in advance, with known run times and arrivals (debs24 section 4).
 
-No real scheduler can do this; it measures the value of perfect knowledge. For small traces.
+No real scheduler can do this. The result shows the value of perfect information. Suitable for small traces only.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from cpsched.predictors.base import Predictor
 from cpsched.registration import Registration
 from cpsched_sim.traces.trace_job import TraceJob
 
-if TYPE_CHECKING:  # importing it loads the solver
+if TYPE_CHECKING:  # importing this module loads the solver
     from cpsched.dispatchers.cp.cp_sat import CpSatSolution
 
 _HINTS = ("reg", "saf", "spf", "laf")
-"""The orders whose best list schedule is the solver's initial solution."""
+"""Orders for list scheduling; the best of these schedules is the solver's initial solution."""
 
 
 class KnownRunTimePredictor(Predictor):
-    """A predictor with given run times."""
+    """A predictor that returns given run times."""
 
     def __init__(self, run_s: dict[int, int]) -> None:
         self._run_s = run_s
@@ -39,10 +39,10 @@ class KnownRunTimePredictor(Predictor):
 
 
 class OfflineDispatcher(Dispatcher):
-    """Start each job at its time in a plan of the whole trace, made before the first round.
+    """A dispatcher that starts each job at its time in a plan of the whole trace, made before the first round.
 
-    Nodes are chosen first-fit at the start. A job that fits the pools but not the nodes starts later than planned.
-    `found` is the plan with its cost and proved bound.
+    Nodes are chosen first-fit when a job starts. A job that fits the pools but not the nodes starts later than planned.
+    `found` is the plan with its cost and proven bound.
     """
 
     found: CpSatSolution
@@ -74,7 +74,7 @@ class OfflineDispatcher(Dispatcher):
         table, queue = snapshot.table, snapshot.queue
         at_s = np.array([self._start_s.get(table.jobs[slot].id, snapshot.now_s) for slot in queue.tolist()], np.int64)
         if len(snapshot.running) == 0 and len(at_s) and at_s.min() > snapshot.now_s:
-            at_s -= at_s.min() - snapshot.now_s  # nothing runs: the next job starts
+            at_s -= at_s.min() - snapshot.now_s  # nothing is running: start the next job now
         due = np.flatnonzero(at_s <= snapshot.now_s)
         only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
         decision = plan_with(ListSchedulerSpec(GREEDY, None), only, "starts", np.arange(len(due)))
@@ -118,9 +118,9 @@ class OfflineDispatcher(Dispatcher):
         return [(item.job.submit_s, item.run_s) for item in self._trace]
 
     def _list_schedules(self, cluster: Cluster) -> list[IntArray]:
-        """Return the starts of the trace by list scheduling, for several orders."""
+        """Return the start times of the whole trace by list scheduling, one array for each order in `_HINTS`."""
         run_s = {item.job.id: item.run_s for item in self._trace}
-        from cpsched_sim.cluster.replay import replay  # imported here, so that listing names imports no file readers
+        from cpsched_sim.cluster.replay import replay  # late, so that listing names imports no file readers
 
         return [
             replay(self._trace, cluster, Policy(KnownRunTimePredictor(run_s), _List(order))).start_s for order in _HINTS

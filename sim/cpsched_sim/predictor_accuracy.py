@@ -1,7 +1,8 @@
-"""The accuracy of a predictor on a trace: errors, under- and over-estimates (mod17 section 5.1, cp19 section 5).
+"""Measure a predictor's accuracy on a trace: errors, under- and overestimates (mod17 section 5.1, cp19 section 5).
 
-Jobs are predicted at submission and learned when they would end if every job started at once, so the figures depend on
-the trace only, not on a dispatcher. Within one second, ends come before submissions.
+Each job is predicted at its submission. The predictor learns from a job at the time when it would end if every job
+started immediately, so the results depend only on the trace, not on a dispatcher. Within one second, ends are processed
+before submissions.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class PredictorAccuracy:
-    """The accuracy of one predictor on one trace; shares are of all jobs. A = real / predicted run time."""
+    """The accuracy of one predictor on one trace; shares refer to all jobs, and A = real / predicted run time."""
 
     jobs: int
     mean_absolute_error_min: float
     under: float
-    """Share with real > predicted."""
+    """Share of jobs with real > predicted run time."""
     over: float
-    """Share with real < predicted."""
+    """Share of jobs with real < predicted run time."""
     close: float
-    """Share with 0.75 <= A <= 1.25."""
+    """Share of jobs with 0.75 <= A <= 1.25."""
 
     @classmethod
     def of(cls, run_s: IntArray, predicted_s: IntArray) -> PredictorAccuracy:
-        """Compute from run times and predictions in seconds, job by job."""
+        """Compute the accuracy from run times and predictions in seconds, one pair per job."""
         ratio = run_s / predicted_s
         return cls(
             jobs=len(run_s),
@@ -52,9 +53,9 @@ class PredictorAccuracy:
 
 
 def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
-    """Return the prediction of each job at its submission in seconds; `jobs` must be in order of arrival.
+    """Return the prediction for each job at its submission, in seconds; `jobs` must be in order of arrival.
 
-    Raise `PolicyError` if the predictor fails, or returns anything but a number of seconds.
+    Raise `PolicyError` if the predictor fails or does not return a number of seconds.
     """
     listens = is_trainable("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
@@ -66,7 +67,7 @@ def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Prog
 def _in_turn(
     jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
 ) -> Iterator[int]:
-    """Yield the index of each job at its submission, after learning from the jobs ended before."""
+    """Yield the index of each job at its submission, after learning from all jobs that ended before."""
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
         if progress is not None and at % PROGRESS_EVERY == 0:
@@ -84,26 +85,27 @@ def _in_turn(
 INTERVAL_COVERAGE = 0.8
 """The nominal coverage of run-time intervals."""
 KNOWN = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
-"""Kinds of jobs, and the minimum number of ended jobs of their user."""
+"""Categories of jobs, with the minimum number of ended jobs of the same user."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeCoverage:
-    """Run-time intervals and their coverage; shares are of these jobs."""
+    """The coverage of run-time intervals; shares refer to the jobs of the category."""
 
     jobs: int
     held: float
     shorter: float
-    """Ran shorter than the interval."""
+    """Share of jobs that ran shorter than the interval."""
     longer: float
     median_width: float
-    """Median width of the interval, as a share of the walltime."""
+    """Median width of the intervals, as a share of the walltime."""
 
 
 def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> dict[str, RunTimeCoverage]:
-    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) by `KNOWN`, and of all jobs.
+    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) by `KNOWN` and overall.
 
-    An interval is issued at a job's submission, from the jobs ended before. Kinds without a job are left out.
+    Each job's interval is issued at its submission, based on the jobs that ended before. Categories without jobs are
+    omitted.
     """
     model, ends = RunTimeModel(), np.array([(1 - INTERVAL_COVERAGE) / 2, (1 + INTERVAL_COVERAGE) / 2])
     ended_of: Counter[str] = Counter()
@@ -133,7 +135,7 @@ def _kept(run_s: IntArray, intervals: IntArray, walltime_s: IntArray) -> RunTime
 
 
 def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
-    """Return (A, share of jobs with real / predicted <= A) at `points` quantiles, as in cp19 figure 1."""
+    """Return pairs (A, share of jobs with real / predicted <= A) at `points` quantiles, as in cp19 figure 1."""
     ratio = np.sort(run_s / predicted_s)
     at = np.unique(np.linspace(0, len(ratio) - 1, points).astype(np.int64))
     return [(float(ratio[i]), float(np.searchsorted(ratio, ratio[i], side="right") / len(ratio))) for i in at]
@@ -141,7 +143,7 @@ def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tupl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictorEvaluation:
-    """A predictor's accuracy, and the underlying pairs in seconds."""
+    """A predictor's accuracy, and the pairs of run time and prediction (seconds) from which it was computed."""
 
     accuracy: PredictorAccuracy
     run_s: IntArray
@@ -151,7 +153,7 @@ class PredictorEvaluation:
 def study_predictors(
     jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
 ) -> dict[str, PredictorEvaluation]:
-    """Study each named predictor with its default settings. Raise `UnknownName`, `PolicyError`."""
+    """Evaluate each named predictor with its default settings. Raise `UnknownName` or `PolicyError`."""
     chosen = {name: registry.predictor(name) for name in predictors}
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
@@ -162,7 +164,7 @@ def study_predictors(
 
 
 def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Mapping[str, Any]) -> None:
-    """Write a line per point: predictor, real / predicted, share; with a manifest. Raise `UnusableObject`."""
+    """Write one line per point (predictor, real / predicted, share), and a manifest. Raise `UnusableObject`."""
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     write_table(path, [("predictor", "real_by_predicted", "share"), *points])
     write_result_settings(path, made_of)
@@ -171,9 +173,9 @@ def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Ma
 def write_figures(
     path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """Write a line per name, or per name and part with two labels, with a manifest. Raise `UnusableObject`.
+    """Write one line per name (with two labels: per name and category), and a manifest. Raise `UnusableObject`.
 
-    `kind` is the dataclass of the figures.
+    `kind` is the dataclass that holds the values.
     """
     parts = [((name, *part), figures) for name, row in rows.items() for part, figures in _parts(row, len(labels))]
     head = (*labels, *(each.name for each in fields(kind)))

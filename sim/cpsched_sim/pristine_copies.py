@@ -1,7 +1,7 @@
-"""Copies of dispatchers and predictors from before their first simulation, for fair comparisons.
+"""Keep copies of dispatchers and predictors from before their first simulation, for fair comparisons.
 
-An instance used in a simulation has learned from the trace, so using it in a comparison would leak the trace. A copy is
-therefore stored before its first simulation.
+An instance that has been used in a simulation has learned from the trace, so reusing it in a comparison would leak
+information. Therefore a copy is stored before the first simulation.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from cpsched.errors import PluginLoadError, describe_exception
 from cpsched.registry import import_path_of
 
 _KEPT: dict[int, tuple[weakref.ref[Any], Any]] = {}
-"""By the identity of a live instance: its copy, or why there is none."""
+"""For the id of each live instance: its copy, or the reason why it cannot be copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFailure:
-    """Why an instance cannot be copied. Not the exception, whose traceback would keep the instance alive."""
+    """The reason why an instance cannot be copied.
+
+    The exception is not stored, because its traceback would keep the instance alive.
+    """
 
     why: str
 
@@ -33,7 +36,7 @@ def store_pristine_copy(thing: Any) -> None:
 
 
 def pristine_copy_of(kind: str, thing: Any) -> Any:
-    """Return a copy from before the first simulation. Raise `PluginLoadError` if it cannot be copied."""
+    """Return a copy of an instance from before its first simulation. Raise `PluginLoadError` if it cannot be copied."""
     kept = _KEPT.get(id(thing))
     found = _copied(kept[1] if kept is not None else thing)
     if isinstance(found, CopyFailure):
@@ -47,5 +50,5 @@ def _copied(thing: Any) -> Any:
         return thing
     try:
         return copy.deepcopy(thing)
-    except Exception as error:  # a plug-in's class may raise anything
+    except Exception as error:  # a plug-in class may raise any exception
         return CopyFailure(describe_exception(error))

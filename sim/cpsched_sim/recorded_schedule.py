@@ -1,8 +1,8 @@
 """The recorded schedule of a trace: the real waits, for comparison with those of a replay.
 
-Both use the same jobs and run times. The record includes effects that a replay lacks: unavailable nodes, reservations,
-limits, users' own reasons. If one of them has hardly any waits and the other has many (`mismatch_warning`), the
-replay's machine is not the record's.
+Record and replay have the same jobs and run times. The record also reflects effects that a replay does not model:
+unavailable nodes, reservations, limits, and the users' own reasons. If jobs wait much in one of the two but hardly at
+all in the other (`mismatch_warning`), the system of the replay differs from that of the record.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
 from cpsched_sim.workloads.load import Workload
 
 NAME = "as recorded"
-"""The name of the recorded schedule, in place of a dispatcher's."""
+"""The name of the recorded schedule, used in place of a dispatcher name."""
 WAITED_S = 60.0
-"""The minimum mean wait that counts as waiting; a shorter one may be Slurm's own latency."""
+"""The minimum mean wait that counts as waiting; shorter waits may be Slurm's own latency."""
 OVER = 0.01
-"""The share of time in which recorded use may exceed the system, since recorded times are inexact."""
+"""Maximum share of time in which recorded use may exceed the system's capacity, because recorded times are inexact."""
 APART = 10.0
-"""The maximum ratio of two mean waits on the same machine."""
+"""The maximum ratio between two mean waits that are plausible on the same machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordedSchedule:
-    """The schedule of the jobs with a recorded start; `measures` yields every metric.
+    """The schedule of all jobs with a recorded start; `measures` provides the data for every metric.
 
-    - `unknown` counts the jobs of the workload without a recorded start.
-    - `busy`: for 99 % of the time the other jobs used at most this many processors.
-    - `over`: the share of time in which they used more than the system has.
+    - `unknown` is the number of jobs in the workload without a recorded start.
+    - `busy` is the number of processors that the other jobs did not exceed for 99 % of the time.
+    - `over` is the share of time in which they used more processors than the system has.
     """
 
     workload: Workload
@@ -47,7 +47,7 @@ class RecordedSchedule:
     over: float
 
     def summary(self, more: Sequence[Metric] = ()) -> dict[str, Any]:
-        """Return the figures of `Simulation.summary`, without those of decisions."""
+        """Return the values of `Simulation.summary`, except those about decisions."""
         site = self.workload.site
         return {
             **metric_values(self.measures, more),
@@ -61,7 +61,7 @@ class RecordedSchedule:
         }
 
     def notes(self) -> list[str]:
-        """Return what a user must know about the figures, one sentence each."""
+        """Return notes on the interpretation of the values, one sentence each."""
         jobs, machine, found = len(self.workload.jobs), self.measures.machine, list[str]()
         if self.unknown:
             found.append(
@@ -81,7 +81,7 @@ class RecordedSchedule:
 
 
 def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
-    """Return the recorded schedule of a workload, or None if it has no starts."""
+    """Return the recorded schedule of a workload, or None if it has no recorded starts."""
     jobs = TraceColumns.of(workload.jobs)
     known = np.flatnonzero(jobs.recorded_start_s != NEVER)
     if not len(known):
@@ -107,9 +107,9 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
 
 
 def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[float]) -> str:
-    """Return why replays with these mean waits may be of another machine than the record, or "".
+    """Return why replays with these mean waits are probably of a different machine than the record, or "".
 
-    The replay closest to the record counts: if only one dispatcher is far off, the system is not the cause.
+    Only the replay closest to the record counts: if a single dispatcher is far off, the system is not the cause.
     """
     waits = list(replayed_wait_s)
     if found is None or not waits:

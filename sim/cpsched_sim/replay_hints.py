@@ -1,4 +1,4 @@
-"""Hints of a replay on its settings, shown when they matter."""
+"""Hints about the settings of a replay, shown only if they affect the result."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
 
 MANY_OVERRUN = 0.1
-"""Minimum share of jobs; with walltimes as estimates hardly any job outlives its estimate."""
+"""Minimum share of overrunning jobs for a hint. With walltimes as estimates, hardly any job exceeds its estimate."""
 
 
 def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
-    """Return the hints, a sentence each."""
+    """Return the hints, one sentence each."""
     return (*_overrun(policy, schedule), *_not_modelled(policy))
 
 
 def _not_modelled(policy: Policy) -> tuple[str, ...]:
-    """Return the given Slurm parameters that the twin does not model."""
+    """Return a hint that lists the given Slurm parameters that the digital twin does not model."""
     dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, BoostedSlurmDispatcher) else policy.dispatcher
     if not isinstance(dispatcher, SlurmDispatcher) or not dispatcher.read.not_modelled:
         return ()
@@ -28,7 +28,7 @@ def _not_modelled(policy: Policy) -> tuple[str, ...]:
 
 
 def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
-    """Return a hint if many running jobs are repeatedly expected to end within a second, which spoils plans."""
+    """Return a hint if many running jobs are repeatedly expected to end within a second, which distorts plans."""
     share = schedule.overran / max(1, len(schedule.start_s))
     if policy.overrun != "one-second" or share < MANY_OVERRUN or not _plans(policy):
         return ()
@@ -40,6 +40,6 @@ def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
 
 
 def _plans(policy: Policy) -> bool:
-    """Return whether the dispatcher makes reservations, as far as known."""
+    """Return whether the dispatcher is known to make reservations."""
     dispatcher = policy.dispatcher
     return not (isinstance(dispatcher, ListSchedulerDispatcher) and dispatcher.scheme.reservations in (STRICT, GREEDY))

@@ -1,8 +1,8 @@
-"""Results on disk: with the settings that made them, and never overwritten or mixed.
+"""Result files: stored with the settings that produced them, never overwritten or mixed.
 
-- A command that writes results refuses to start if its files exist.
-- A file beside every result records its inputs and settings (`summary.json`, or a manifest).
-- `--resume` adds to an existing comparison if its inputs are equal, and otherwise fails.
+- A command that writes results refuses to start if its output files exist.
+- Every result is accompanied by a file with its inputs and settings (`summary.json` or a manifest).
+- `--resume` extends an existing comparison if the inputs are equal, and fails otherwise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cpsched_sim.file_io import require_writable_folder, write_atomically
 
 SUMMARY = "summary.json"
 OWN = ("dispatcher", "predictor", "settings", "limits", "plugins")
-"""The settings in which the combinations of one comparison may differ."""
+"""The settings that may differ between the combinations of one comparison."""
 
 
 def check_new(*paths: Path) -> None:
-    """Raise `InputError` if one of `paths` exists or cannot be written: before hours of work."""
+    """Raise `InputError` if one of `paths` exists or cannot be written, so that a long run fails before it starts."""
     for path in paths:
         require_writable_folder(path.parent)
     there = [path for path in paths if path.exists()]
@@ -32,7 +32,7 @@ def check_new(*paths: Path) -> None:
 
 
 def created_note(path: Path) -> str:
-    """Return the date and inputs of a result in brackets, if a file beside it has them."""
+    """Return the date and inputs of a result in parentheses, or "" if no manifest contains them."""
     for manifest in (manifest_path(path), path.parent / SUMMARY):
         if (written := _read(manifest)) is not None and "date" in written:
             setup = written.get("setup", {})
@@ -42,7 +42,7 @@ def created_note(path: Path) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return the path of a result's manifest: `predictor_accuracy.csv.json` for `predictor_accuracy.csv`."""
+    """Return the path of a result's manifest, e.g. `predictor_accuracy.csv.json` for `predictor_accuracy.csv`."""
     return path.with_name(f"{path.name}.json")
 
 
@@ -52,18 +52,18 @@ def manifest_content(setup: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_result_settings(path: Path, setup: Mapping[str, Any]) -> None:
-    """Write the manifest of the result `path` beside it. Raise `InputError`."""
+    """Write the manifest of the result `path` next to it. Raise `InputError` if this fails."""
     write_atomically(manifest_path(path), (json.dumps(manifest_content(setup), indent=2) + "\n").encode())
 
 
 def read_finished(out: Path) -> dict[str, dict[str, Any]]:
-    """Return the summaries of a comparison by folder. A damaged one counts as unfinished."""
+    """Return the summaries of a comparison by folder. A damaged summary counts as unfinished."""
     found = ((path.parent.name, _read(path)) for path in sorted(out.glob(f"*/{SUMMARY}")))
     return {name: written for name, written in found if written is not None and isinstance(written.get("setup"), dict)}
 
 
 def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
-    """Raise `InputError` if `out` already has a comparison."""
+    """Raise `InputError` if `out` already contains a comparison."""
     finished = read_finished(out)
     if finished:
         names = ", ".join(list(finished)[:3]) + (", ..." if len(finished) > 3 else "")
@@ -74,10 +74,11 @@ def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
 
 
 def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]) -> None:
-    """Raise `InputError` if a finished result in `out` was made from other inputs than requested now.
+    """Raise `InputError` if the inputs of a finished result in `out` differ from those requested now.
 
-    `asked` has the inputs of a replay (`identity`) and its code, by folder. For a combination that is not requested
-    again, all inputs count except its own (`OWN`). The version is shown only.
+    `asked` maps each folder to the inputs of its replay (`identity`) and its code. For a combination that is not
+    requested again, all inputs must be equal except the combination's own settings (`OWN`). The version is shown but
+    not compared.
     """
     shared = next(iter(asked.values()))
     for folder, written in read_finished(out).items():
@@ -91,7 +92,7 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the settings in which two results differ; nested settings by their own names."""
+    """Yield the settings in which two results differ; nested settings are listed by their own names."""
     for name, value in now.items():
         old = then.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):

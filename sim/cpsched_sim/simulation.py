@@ -1,4 +1,4 @@
-"""Run one replay: from a workload, a dispatcher and a predictor to a schedule and its figures."""
+"""Run one replay: from a workload, a dispatcher and a predictor to a schedule and its metrics."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ MetricLike = str | Metric
 
 @dataclass(frozen=True, slots=True)
 class ReplayPolicySetup:
-    """The policy and options of a replay, as texts."""
+    """The policy and options of a replay, as text."""
 
     policy: PolicySpec = field(default_factory=PolicySpec)
     charge: SchedulingOverhead = None
 
     def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATION_REGISTRIES) -> Policy:
-        """Build the policy; clairvoyant parts receive `jobs`. Raise what `PolicySpec.build` raises."""
+        """Build the policy and pass `jobs` to its clairvoyant parts. Raise the same errors as `PolicySpec.build`."""
         policy = self.policy.build(read_json, known)
         for part in (policy.predictor, policy.dispatcher):
             if isinstance(part, Clairvoyant):
@@ -68,10 +68,10 @@ class ReplayPolicySetup:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Simulation:
-    """A replayed workload: its schedule, and the figures of the jobs that ran.
+    """A replayed workload: its schedule, and the metrics over all jobs that ran.
 
-    Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing shows all of them. `policy` is
-    the one that decided, in its final state. `more` are metrics beyond the table's.
+    Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing the object shows all of them.
+    `policy` is the policy of the replay in its final state. `more` contains metrics in addition to those of the table.
     """
 
     workload: Workload
@@ -83,7 +83,7 @@ class Simulation:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Return hints on settings that would probably work better."""
+        """Return hints about settings that would probably work better."""
         return hints_of(self.policy, self.schedule)
 
     def _repr_html_(self) -> str:
@@ -104,11 +104,11 @@ class Simulation:
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
-        """Return any metric: of the table, of a plug-in, or your own."""
+        """Return the value of any metric: from the table, from a plug-in, or a `Metric` of your own."""
         return metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
-        """Return a metric by name."""
+        """Return a metric of the table by name."""
         if name.startswith("_"):
             raise AttributeError(name)
         known = {row.name: row for row in self._rows()}
@@ -117,7 +117,7 @@ class Simulation:
         return self.metric(known.get(name, name))
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of `cpsched simulate --json`; `jobs` are those that ran, `violations` a count."""
+        """Return the values of `cpsched simulate --json`; `jobs` counts the jobs that ran."""
         measures, schedule = self.measures, self.schedule
         return {
             **metric_values(measures, self.more),
@@ -130,13 +130,13 @@ class Simulation:
         }
 
     def mismatch_warning(self) -> str:
-        """Return why the trace may be of another machine, or ""."""
+        """Return why the trace is probably of a different machine than the system, or ""."""
         return mismatch_warning(recorded_schedule_of(self.workload), [self.metric("mean_wait_s")])
 
     def to_frame(self) -> DataFrame:
-        """Return the jobs as a pandas frame, a row each by job id; see `cpsched_sim.data_frames`. Raise `InputError`.
+        """Return the jobs as a pandas frame, one row per job id; see `cpsched_sim.data_frames`. Raise `InputError`.
 
-        Jobs that never started have no times.
+        The times of jobs that never started are missing.
         """
         schedule = self.schedule
         return data_frames.frame_of_jobs(self.workload.jobs, (schedule.start_s, schedule.end_s, schedule.processors))
@@ -157,7 +157,7 @@ class Simulation:
 
 
 def display_name(words: str) -> str:
-    """Return `SmallestFirst` for `package.module:SmallestFirst`; other names are unchanged."""
+    """Return the class name of `package.module:SmallestFirst`, here `SmallestFirst`; return other names unchanged."""
     return words.rpartition(":")[2].rpartition(".")[2] if ":" in words else words
 
 
@@ -177,17 +177,17 @@ def simulate(
     metrics: Sequence[MetricLike] = (),
     policy: str | PathLike[str] | SitePolicy | None = None,
 ) -> Simulation:
-    """Replay a trace and return the schedule with its figures.
+    """Replay a trace and return the schedule with its metrics.
 
-    `trace` is a file in any known format, or what `load` made of one. `settings` are parameters of the dispatcher or
-    the predictor by name, and `overrun`. Dispatchers that search take `seed`, and one of `limit_s` (seconds that a
-    decision may take) and `effort` (a deterministic limit).
-    `system` is a name or a system file; without one, what the trace names.
-    `charge` is what a decision costs on the simulated clock: nothing, "measured", or milliseconds. `metrics` are shown
-    beside those of the table. `policy` is a site's: a policy file, or what `load_policy` made of one. An instance is
-    used as it is: whatever it has learned before, it knows.
+    `trace` is a file in any known format, or a workload returned by `load`. `settings` are parameters of the
+    dispatcher or the predictor by name, and `overrun`. Search-based dispatchers also take `seed`, and either `limit_s`
+    (maximum seconds per decision) or `effort` (a deterministic limit).
+    `system` is a name or a system file; the default is the system named in the trace.
+    `charge` is the duration of a decision on the simulated clock: None for zero, "measured", or milliseconds. `metrics`
+    are shown in addition to those of the table. `policy` is a site policy: a policy file, or the result of
+    `load_policy`. A dispatcher or predictor instance is used as is, including anything that it has already learned.
 
-    Raise `CpschedError` for wrong names and values, `SimulationError` for unusable files, and `PluginError` with file
+    Raise `CpschedError` for invalid names and values, `SimulationError` for unusable files, and `PluginError` with file
     and line if a plug-in (dispatcher, predictor, metric or trace format) raises, returns an invalid value, breaks a
     rule, or never starts a job.
     """
@@ -202,7 +202,7 @@ def simulate(
 
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
-    """The settings that only dispatchers that search have; those that are None are left out. Raises `InvalidValue`."""
+    """Return the settings of search-based dispatchers that are not None. Raise `InvalidValue` for invalid values."""
     require(limit_s is None or effort is None, "limit_s, effort", (limit_s, effort), "only one of them")
     given = {"seed": seed, "limit_s": limit_s, "effort": effort}
     return {name: value for name, value in given.items() if value is not None}
@@ -214,7 +214,7 @@ def open_workload(
     max_jobs: int | None = None,
     lenient: bool = False,
 ) -> Workload:
-    """Load a file, or return the given workload. Raise `InvalidValue` for anything else."""
+    """Load a file, or return the given workload. Raise `InvalidValue` for any other type."""
     if isinstance(trace, Workload):
         return trace
     if not isinstance(trace, str | PathLike):
@@ -225,10 +225,10 @@ def open_workload(
 def policy_setup(
     dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
 ) -> tuple[tuple[str, str], PolicyRegistries]:
-    """Return the names of a dispatcher and a predictor, and the registries in which they are found.
+    """Return the names of a dispatcher and a predictor, and the registries that resolve them.
 
-    `labels` replace names of objects without a text. With `afresh`, each build uses a copy of an instance from before
-    its first simulation.
+    `labels` replace the names of objects that have none. With `afresh`, each build uses a copy of an instance from
+    before its first simulation.
     """
     dispatcher_words, dispatchers = _described(dispatcher, SIMULATION_REGISTRIES.dispatchers, labels[0], afresh)
     predictor_words, predictors = _described(predictor, SIMULATION_REGISTRIES.predictors, labels[1], afresh)
@@ -252,9 +252,9 @@ def replay_workload(
     more: tuple[Metric, ...] = (),
     before: Iterable[EndedJob] = (),
 ) -> Simulation:
-    """Replay the workload, under its site's policy if it has one. A learning policy first learns from `before`.
+    """Replay the workload, under its site policy if it has one. A learning policy first learns from `before`.
 
-    Raise `PolicyError` if dispatcher or predictor fails, `InputError` if no job can run at all.
+    Raise `PolicyError` if the dispatcher or predictor fails, `InputError` if no job can run on the system.
     """
     policy, site = setup.build(workload.jobs, known), workload.site
     for ended in before if policy.learns else ():
@@ -267,7 +267,7 @@ def replay_workload(
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     jobs = TraceColumns.of(workload.jobs)
     jobs = jobs if ran.all() else jobs.take(np.flatnonzero(ran))
-    measures = ScheduleData(  # read-only, since metrics share it
+    measures = ScheduleData(  # read-only, because metrics share the arrays
         submit_s=frozen_array(jobs.submit_s),
         start_s=frozen_array(schedule.start_s[ran]),
         end_s=frozen_array(schedule.end_s[ran]),
@@ -280,7 +280,7 @@ def replay_workload(
 
 
 def simulation_summary(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
-    """Return the summary. If a metric fails, first write the schedule into `folder`, so that it is not lost."""
+    """Return the summary. If a metric fails, first write the schedule into `folder` so that it is not lost."""
     try:
         return simulation.summary()
     except BaseException:
@@ -295,10 +295,11 @@ def write_results(
     summary: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `schedule.csv.gz` and `summary.json` into `folder`, atomically. Raise `InputError`.
+    """Write `schedule.csv.gz` and `summary.json` into `folder`, atomically. Raise `InputError` on failure.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
-    `name:units` separated by blanks; a job that never ran has no times and no nodes. The setup includes `more`.
+    `name:units`, separated by blanks. A job that never ran has neither times nor nodes. The setup in `summary.json`
+    includes `more`.
     """
     setup, workload = simulation.setup, simulation.workload
     facts = {
@@ -317,9 +318,9 @@ def _write_schedule(simulation: Simulation, folder: Path) -> None:
 
 
 def replay_identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, Any]:
-    """Return what a replay depends on, for `summary.json`: equal values give equal schedules.
+    """Return everything that a replay depends on, for `summary.json`: equal values give equal schedules.
 
-    Exceptions: a plug-in's code may change, and a search may have a time limit.
+    There are two exceptions: the code of a plug-in may change, and a search may have a time limit.
     """
     return {
         "trace": workload.name,
@@ -334,11 +335,11 @@ def replay_identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, A
 
 
 def _limits(policy: PolicySpec) -> dict[str, Any]:
-    """Return the limits of a search, set or default; empty for dispatchers that do not search."""
+    """Return the limits of a search, whether set or default; empty for dispatchers that do not search."""
     given = policy.dispatcher_settings
     try:
         parameters = SIMULATION_REGISTRIES.dispatchers.find(policy.dispatcher).parameters()
-    except CpschedError:  # an instance or a class without a name has unknown settings
+    except CpschedError:  # the settings of an instance or unnamed class are unknown
         return {}
     return {p.name: given.get(p.name, p.default) for p in parameters if p.name in ("limit_s", "effort", "seed")}
 

@@ -1,4 +1,4 @@
-"""The figures of a replay: the table of metrics (see `cpsched.metrics`), and the time per decision."""
+"""The metrics of a replay (see the table in `cpsched.metrics`), and the time per decision."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values"
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
-    """Return the number of jobs that ran, and every metric of the table and `more`, by name."""
+    """Return the number of jobs that ran, and the value of every metric of the table and of `more`, by name."""
     return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionTimes:
-    """Time per decision in milliseconds; None if not measured (the compiled loop calls no dispatcher)."""
+    """Time per decision in milliseconds; None if not measured (the compiled loop does not call a dispatcher)."""
 
     mean_ms: float | None
     median_ms: float | None
@@ -29,7 +29,7 @@ class DecisionTimes:
 
     @classmethod
     def of(cls, seconds: npt.ArrayLike) -> DecisionTimes:
-        """Compute from the seconds of every decision."""
+        """Compute the statistics from the seconds of every decision."""
         ms = np.asarray(seconds, dtype=np.float64) * 1e3
         if not len(ms):
             return cls(None, None, None, None)

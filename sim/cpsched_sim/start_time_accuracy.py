@@ -1,7 +1,7 @@
-"""The accuracy of forecast starts: the first forecast of each job compared with its real start.
+"""Measure the accuracy of start-time forecasts: the first forecast for each job compared with its real start.
 
-Every round of a replay is decided with its plan, even if no job can start. The first planned start of a job is its
-*promise*; a job that starts in the round in which it was first planned has no promise.
+The dispatcher makes a plan in every round of a replay, even if no job can start. The first planned start of a job is
+its forecast. A job that starts in the round in which it is first planned has no forecast.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from cpsched_sim.workloads.load import Workload
 HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
     zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*forecast.HORIZONS_S, NEVER), strict=True)
 )
-"""Horizons of promises, by their largest value."""
+"""Forecast horizons with their upper bounds in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimeErrors:
-    """Promises of one horizon. The error of a promise is the real start minus the promised one, in seconds."""
+    """Forecast errors of one horizon, in seconds: the real start minus the forecast start."""
 
     jobs: int
     on_time: float
-    """Share of jobs that started no later than promised."""
+    """Share of jobs that started no later than forecast."""
     median_error_s: float
     mean_error_s: float
     mean_absolute_error_s: float
     late_p95_s: float
-    """95th percentile of the errors."""
+    """95th percentile of the errors, where early starts count as 0."""
 
     @classmethod
     def of(cls, error_s: IntArray) -> StartTimeErrors:
-        """Compute from the errors of at least one job."""
+        """Compute the statistics from the errors of at least one job."""
         late_s = np.maximum(error_s, 0)
         return cls(
             jobs=len(error_s),
@@ -53,14 +53,14 @@ class StartTimeErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstStartForecasts:
-    """Promises of the jobs that waited, int64 by job: time of the promise, promised start, real start."""
+    """Forecasts for the jobs that waited, int64 by job: time of the forecast, forecast start, real start."""
 
     told_at_s: IntArray
     told_s: IntArray
     start_s: IntArray
 
     def errors_by_horizon(self) -> dict[str, StartTimeErrors]:
-        """Return errors by horizon and in all; horizons without a job are left out."""
+        """Return the errors by horizon and overall ("all"), without horizons that have no job."""
         error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
         found, least_s = {}, 0
         for name, most_s in HORIZONS_S:
@@ -75,9 +75,9 @@ class PlannedRoundReplay(TraceReplay):
     """A replay that yields each round with its plan, even if no job can start."""
 
     def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield each snapshot and decision; the decision is applied when the next one is requested.
+        """Yield each snapshot and decision; a decision is applied when the next pair is requested.
 
-        With `learns`, `learn` is called after jobs have ended.
+        With `learns`, call `learn` after jobs have ended.
         """
         starts = NO_STARTS
         while found := self.state.step(starts, PAUSE_ALWAYS):
@@ -97,7 +97,7 @@ class PlannedRoundReplay(TraceReplay):
 
 
 def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstStartForecasts:
-    """Return the promises of a policy to the jobs of a workload. Raise `PolicyError` if the policy fails."""
+    """Return a policy's first forecasts for the jobs of a workload. Raise `PolicyError` if the policy fails."""
     replay = PlannedRoundReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
     told_s, told_at_s = (np.full(replay.total, NEVER, np.int64) for _ in range(2))
     for snapshot, decision in replay.rounds(replay.predictor_learns or replay.dispatcher_learns):

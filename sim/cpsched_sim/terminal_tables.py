@@ -1,6 +1,6 @@
-"""Output of the commands on a terminal: progress on stderr, tables on stdout. Tables fit 80 columns.
+"""Terminal output of the commands: progress on stderr, tables of at most 80 columns on stdout.
 
-Lists of names are shown without importing the simulator; only printing a comparison imports it.
+Lists of names are shown without importing the simulator, which is imported only to print a comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cpsched_sim.tuning.tuner import TuningResult
 
 BESIDE = 7
-"""Columns of figures that fit a terminal of 80 columns; further ones follow in another table."""
+"""Number of value columns that fit on a terminal of 80 columns; further ones are printed in another table."""
 
 TOLD_EVERY_S = 60.0
 _UNBROKEN = 240
@@ -33,14 +33,14 @@ _SYMBOLS = "W: wait, D: run time, F = W + D: response time, r: processors"
 
 
 def _console() -> Console:
-    """Return a console for standard output; it wraps lines only on a terminal."""
+    """Return a console for standard output that wraps lines only on a terminal."""
     found = Console()
     return found if found.is_terminal else Console(width=_UNBROKEN)
 
 
 @contextmanager
 def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[Callable[[float, int | None], None]]:
-    """A function of (done, total) that draws on stderr; a line a minute where that is no terminal."""
+    """Yield a function of (done, total) that draws on stderr; without a terminal, it prints one line per minute."""
     console = Console(stderr=True)
     began_s = told_s = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
@@ -101,7 +101,7 @@ def _groups(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _plain(value: float | None) -> str:
-    """Format a figure in full, or a dash if it was not measured."""
+    """Format a value in full, or as a dash if it was not measured."""
     if value is None:
         return "-"
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
@@ -117,7 +117,7 @@ def _flat(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
 
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print names, each with a sentence, its parameters with their defaults, and its source."""
+    """Print names, each with a one-sentence description, its parameters with defaults, and its source."""
     table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -141,7 +141,7 @@ def print_metrics(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 class MetricColumn(NamedTuple):
-    """A column of figures: heading, name of the figure, factor, and format."""
+    """A table column: heading, name of the value, factor and format."""
 
     heading: str
     name: str
@@ -175,7 +175,7 @@ INTERVALS = (
 def print_figures(
     title: str, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], columns: Sequence[MetricColumn]
 ) -> None:
-    """Print one line per name, or per name and part with two labels."""
+    """Print one line per name (with two labels: per name and category)."""
     table = Table(title=Text(title))
     for label in labels:
         table.add_column(label)
@@ -195,7 +195,7 @@ def print_comparison(
     baselines: Mapping[str, ComparisonRow | None],
     more: Sequence[Metric] = (),
 ) -> None:
-    """Print two lines per combination: figures, and their percentages of the baseline. A legend explains them."""
+    """Print two lines per combination, the values and their percentages of the baseline, followed by a legend."""
     from cpsched_sim.comparison import compared_metrics
 
     shown, console = compared_metrics(more), _console()
@@ -217,7 +217,7 @@ def _fill_in(
     table: Table, rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], shown: Sequence[Metric],
     more: Sequence[Metric], times: bool,
 ) -> None:  # fmt: skip
-    """Fill in the columns of some metrics, and decision times if `times` is set."""
+    """Add the columns of the given metrics to the table, and decision times if `times` is set."""
     from cpsched_sim.comparison import percent_of_baseline
 
     table.add_column("dispatcher\npredictor", no_wrap=True)
@@ -241,7 +241,7 @@ def _fill_in(
 
 
 def _column(metric: Metric) -> str:
-    """Return a narrow heading: the first word, and below it the rest with the unit."""
+    """Return a narrow column heading: the first word, and below it the remaining words with the unit."""
     first, *rest = metric.heading.split()
     return "\n".join(line for line in (first, " ".join((*rest, metric.unit)).strip()) if line)
 
@@ -261,7 +261,7 @@ _FEW_TRIED = 6
 
 
 def print_tuned(title: str, found: TuningResult) -> None:
-    """Print the result of `cpsched tune`: the verdict, the settings on test windows, and the best tried."""
+    """Print the result of `cpsched tune`: the verdict, the settings on the test windows, and the best settings."""
     from cpsched.goal_presets import GOAL_METRICS
     from cpsched_sim.tuning.tuner import BASELINE, format_percent_range
 

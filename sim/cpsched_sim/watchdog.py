@@ -1,10 +1,10 @@
-"""Run plug-ins: redirect their output to stderr, and end one that hangs, with its file and line.
+"""Run plug-ins with their output redirected to stderr, and stop a plug-in that hangs, reporting file and line.
 
-Progress renews the limit. Compiling kernels and importing the compiler count as progress.
+Any progress restarts the time limit. Compiling kernels and importing the compiler count as progress.
 
-- The timer's signal ends loops in Python, sleeps and waits, and reports the present line.
-- Compiled code does not handle signals. At twice the limit the process ends (exit code 1) with a traceback.
-- Python handles signals only in its main thread; elsewhere only the second limit applies.
+- The timer's signal interrupts Python loops, sleeps and waits, and reports the line being executed.
+- Compiled code does not handle signals. At twice the limit, the process ends (exit code 1) with a traceback.
+- Python handles signals only in its main thread. In other threads, only the second limit applies.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ LIMIT_S = 600.0
 """Default time limit without progress."""
 
 _STDERR = 2
-"""The file descriptor, since `sys.stderr` may belong to a progress bar."""
+"""The stderr file descriptor; `sys.stderr` may have been replaced by a progress bar."""
 
 _AGAIN_S = 1.0
-"""Interval at which the signal is repeated, for code that catches it."""
+"""Interval in seconds at which the signal is repeated, in case a plug-in catches the exception."""
 
 
 class _OutOfPatience(BaseException):
-    """Raised by the signal. Not an `Exception`, so that a plug-in's `except Exception` does not catch it."""
+    """Raised by the signal handler. Not an `Exception`, so a plug-in's `except Exception` does not catch it."""
 
 
 class PluginWatchdog:
-    """A limit of seconds (0: none) without progress; callers report progress by `reset`."""
+    """A time limit in seconds without progress (0: no limit); callers report progress by calling `reset`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -46,7 +46,7 @@ class PluginWatchdog:
         self.signals = threading.current_thread() is threading.main_thread()
 
     def reset(self, *progress: object) -> None:
-        """Report progress. Cheap: timers are set only occasionally."""
+        """Report progress. This is cheap, because timers are set only occasionally."""
         now_s = time.monotonic()
         if self.limit_s and now_s - self._armed_s > min(1.0, self.limit_s / 10):
             self._armed_s = now_s
@@ -55,7 +55,7 @@ class PluginWatchdog:
             faulthandler.dump_traceback_later(2 * self.limit_s, exit=True, file=_STDERR)
 
     def resetting_callback(self, progress: Callable[..., object]) -> Callable[..., None]:
-        """Return `progress` wrapped to renew the limit at each call."""
+        """Return `progress` wrapped so that each call restarts the limit."""
 
         def renewing(*done: Any) -> None:
             self.reset()
@@ -64,7 +64,7 @@ class PluginWatchdog:
         return renewing
 
     def on_timer(self, number: int, frame: FrameType | None) -> None:
-        """End the plug-in, unless kernels are being compiled."""
+        """Stop the plug-in, unless kernels are being compiled."""
         if not compile_progress.is_compiling():
             raise _OutOfPatience
         self._armed_s = 0.0
@@ -79,7 +79,7 @@ class PluginWatchdog:
 
 @contextmanager
 def watched(limit_s: float) -> Iterator[PluginWatchdog]:
-    """Run plug-ins in the block. Raise `Stalled` after `limit_s` without progress; 0: no limit."""
+    """Run plug-ins in the `with` block. Raise `Stalled` after `limit_s` seconds without progress; 0: no limit."""
     found = PluginWatchdog(limit_s)
     handler = signal.signal(signal.SIGALRM, found.on_timer) if found.signals and limit_s else None
     try:

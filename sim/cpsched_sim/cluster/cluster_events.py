@@ -1,4 +1,4 @@
-"""Compiled events of a simulated cluster between two rounds: arrivals, ends, starts."""
+"""Compiled event processing of a simulated cluster between two rounds: arrivals, ends and starts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,22 @@ WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
 """Phases of a job; 0 before its arrival."""
 
 PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
-"""When `advance` stops: at a round where a job may start; at every round; only at its limit, which becomes now, with a
-round due after any event; at every round, where each round with a queue is reported as one where a job may start."""
+"""When `advance` stops.
+
+- PAUSE_WHERE_NEEDED: at a round in which a job may start.
+- PAUSE_ALWAYS: at every round.
+- NO_ROUND: only at its limit, which becomes the current time, with a round due after any event.
+- ASK_ALWAYS: at every round; each round with a non-empty queue is reported as one in which a job may start.
+"""
 
 NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
-"""Why `advance` stopped: no event is left at or before the limit; a round where a job may start; a round where none
-can; or a start breaks a rule, so that no time has passed."""
+"""Why `advance` stopped.
+
+- NOTHING_LEFT: no event is left at or before the limit.
+- MAY_START: at a round in which a job may start.
+- CANNOT_START: at a round in which no job can start.
+- FAULTY: a start breaks a rule, so time has not advanced.
+"""
 
 
 class SimulatedClusterState(Handle):
@@ -31,32 +41,32 @@ class SimulatedClusterState(Handle):
     ended_count: int
     """Entries of `ended` in use."""
     over: int
-    """Total number of ended jobs."""
+    """Total number of jobs that have ended."""
     rounds: int
     skipped: int
-    """Rounds in which no job could start, so that the dispatcher was not called."""
+    """Number of rounds in which no job could start, so the dispatcher was not called."""
     due: int
-    """Whether a round is due at once."""
+    """Whether a round is due now."""
     again_s: int
-    """The second of a round requested by the dispatcher; NEVER if it requested none."""
+    """The time of a round requested by the dispatcher; NEVER if none was requested."""
     fault: int
-    """The position of the start that broke a rule; -1 without one."""
+    """Position of the start that broke a rule; -1 if none did."""
     overrun: int
-    """The assumption about a running job that outlives its estimate."""
+    """How the expected end of a running job is revised when the job exceeds its estimate."""
     on_nodes: int
-    """Whether groups of nodes are maintained; not for a counted pool."""
+    """Whether node groups are maintained; not needed for a counted pool."""
     site: SchedulingState
     carried: IncrementalNodeClasses
     free: Matrix
-    """int64[N, R]: the value of `site.machine` for a plan."""
+    """int64[N, R]: free resources by node; `site.machine` has this value during a plan."""
     total_free: Column
     """int64[R]"""
     arrivals: Column
     """Slots in order of arrival."""
     heap: Column
-    """Running jobs, a heap by real end, then slot."""
+    """Running jobs, as a heap ordered by real end, then slot."""
     ended: Column
-    """Ended jobs not yet taken, in order of their ends."""
+    """Ended jobs not yet collected, in order of their ends."""
     phase: Column
     run_s: Column
     """Real run time."""
@@ -64,12 +74,12 @@ class SimulatedClusterState(Handle):
     """Real end."""
 
 
-# ---------------------------------------------------------------------------------------------- who runs
+# ---------------------------------------------------------------------------------------------- running jobs
 
 
 @scalar_subroutine
 def push_end(heap: Column, end_at: FixedColumn, count: int, slot: int) -> None:
-    """Add `slot` to a heap of `count` real ends."""
+    """Add `slot` to a heap of `count` entries, ordered by real end."""
     i = count
     while i > 0:
         parent = (i - 1) // 2
@@ -83,7 +93,7 @@ def push_end(heap: Column, end_at: FixedColumn, count: int, slot: int) -> None:
 
 @scalar_subroutine
 def pop_end(heap: Column, end_at: FixedColumn, count: int) -> int:
-    """Remove the slot that ends first from a heap of `count`."""
+    """Remove and return the slot that ends first from a heap of `count` entries."""
     top, last = heap[0], heap[count - 1]
     count -= 1
     i = 0
@@ -134,7 +144,7 @@ def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 
 @subroutine
 def end_until(state: SimulatedClusterState, to_s: int) -> None:
-    """End the jobs whose real end is `to_s` or earlier, in order of arrival."""
+    """End the jobs whose real end is at or before `to_s`, in order of arrival."""
     site, heap, end_at = state.site, state.heap, state.end_at
     if site.active == 0 or end_at[heap[0]] > to_s:
         return
@@ -156,7 +166,7 @@ def end_until(state: SimulatedClusterState, to_s: int) -> None:
 
 @subroutine
 def revise_overdue(site: SchedulingState, overrun: int) -> int:
-    """Move the running jobs that outlived their expected end to a later one; return their number.
+    """Move the expected end of running jobs that exceeded it to a later time; return the number of these jobs.
 
     The running jobs are sorted by (`end_s`, slot) before and after.
     """
@@ -168,7 +178,7 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
         end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
         overdue += 1
 
-    # From last to first, each moves up to the position of its new end.
+    # Process the jobs from last to first; each moves up to the position given by its new end.
     for i in range(overdue - 1, -1, -1):
         slot, j = running[i], i
         while j + 1 < count and (
@@ -182,7 +192,7 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
 
 @subroutine
 def revise_expected(state: SimulatedClusterState) -> None:
-    """Move expected ends that have passed, in the running table and in the lines."""
+    """Revise expected ends that have passed, in the running table and in the availability lines."""
     site = state.site
     jobs, running, now_s = site.jobs, site.running, site.now_s
     if site.active == 0 or jobs.end_s[running[0]] > now_s:
@@ -200,7 +210,7 @@ def revise_expected(state: SimulatedClusterState) -> None:
 
 @subroutine
 def refresh_classes(state: SimulatedClusterState) -> None:
-    """Rebuild stale groups; drop empty groups if there are many."""
+    """Rebuild stale node groups; remove empty groups if there are many."""
     if not state.on_nodes:
         return
     if state.site.groups.stale:
@@ -214,7 +224,7 @@ def refresh_classes(state: SimulatedClusterState) -> None:
 
 @subroutine
 def may_any_start(state: SimulatedClusterState) -> bool:
-    """Return whether any queued job fits the total free resources; if none does, no dispatcher can start one."""
+    """Return whether any queued job fits the total free resources; if not, no dispatcher can start a job."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
     for i in range(site.queued):  # noqa: SIM110  (a loop compiles, a generator does not)
@@ -225,7 +235,7 @@ def may_any_start(state: SimulatedClusterState) -> bool:
 
 @subroutine
 def submit_until(state: SimulatedClusterState, to_s: int) -> None:
-    """Queue the jobs that are submitted at `to_s` or earlier."""
+    """Queue the jobs submitted at or before `to_s`."""
     site, arrivals, submit_s = state.site, state.arrivals, state.site.jobs.submit_s
     while state.arrived < len(arrivals) and submit_s[arrivals[state.arrived]] <= to_s:
         slot = arrivals[state.arrived]
@@ -237,7 +247,7 @@ def submit_until(state: SimulatedClusterState, to_s: int) -> None:
 
 @subroutine
 def next_event(state: SimulatedClusterState) -> int:
-    """Return the time of the next arrival or end, or NEVER."""
+    """Return the time of the next arrival or end, or NEVER if there is none."""
     site, arrivals, next_s = state.site, state.arrivals, NEVER
     if state.arrived < len(arrivals):
         next_s = site.jobs.submit_s[arrivals[state.arrived]]
@@ -248,10 +258,10 @@ def next_event(state: SimulatedClusterState) -> int:
 
 @subroutine
 def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
-    """Advance to the next round, see `pause`, or to `limit_s`; return why time stopped.
+    """Advance to the next round (see `pause`) or to `limit_s`; return why the clock stopped.
 
-    A round is due after an event, and at `again_s`. Within one second: all arrivals in order, then all ends, then one
-    round.
+    A round is due after any event and at `again_s`. Events within one second are processed in this order: all arrivals,
+    all ends, then one round.
     """
     site = state.site
     while True:
@@ -292,9 +302,9 @@ def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int
 def start_jobs(
     state: SimulatedClusterState, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn
 ) -> int:
-    """Verify starts and run them from now; return -1.
+    """Verify starts and run the jobs from now on; return -1.
 
-    If one breaks a rule, no job starts, and its position is returned.
+    If a start breaks a rule, start no job and return the position of that start.
     """
     site = state.site
     jobs, machine, now_s = site.jobs, site.machine, site.now_s
@@ -304,7 +314,7 @@ def start_jobs(
     if fault >= 0:
         return fault
 
-    # Their entries follow those in use.
+    # New placements are appended to the entries in use.
     places, first, last = jobs.places, offsets[0], offsets[len(slots)]
     used = places.used
     grow_columns(places, "node units", used, used + last - first)
@@ -313,7 +323,7 @@ def start_jobs(
         place_node[used + at - first], place_units[used + at - first] = nodes[at], units[at]
     places.used = used + last - first
 
-    # Each gets its ends, and its place among the running jobs.
+    # Set the ends of each job, and insert it among the running jobs.
     end_s, end_at = jobs.end_s, state.end_at
     for i in range(len(slots)):
         slot = slots[i]
@@ -353,14 +363,14 @@ def advance(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
 
 @kernel
 def start(state: SimulatedClusterState, starts: Starting) -> int:
-    """See `start_jobs`."""
+    """Call `start_jobs` from Python."""
     slots, offsets, nodes, units = starts
     return start_jobs(state, slots, offsets, nodes, units)
 
 
 @kernel
 def step(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
-    """Call `start` and `advance`; return FAULTY and set `simulated_cluster.fault` if a start breaks a rule."""
+    """Call `start` and `advance`; if a start breaks a rule, return FAULTY and set `fault` in the state."""
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
     return FAULTY if state.fault >= 0 else advance_to_next_round(state, pause, NEVER - 1)
@@ -368,7 +378,7 @@ def step(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
 
 @kernel
 def cancel(state: SimulatedClusterState, slot: int) -> int:
-    """Remove a queued job from the queue; return the length of the queue."""
+    """Remove a queued job from the queue; return the new length of the queue."""
     state.phase[slot] = OVER
     close_queue(state)
     return state.site.queued

@@ -1,4 +1,4 @@
-"""The replay loop compiled together with the list schedulers' kernel: the same rounds, the same starts."""
+"""The replay loop, compiled together with the list schedulers' kernel; rounds and starts equal the Python loop's."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cpsched_sim.cluster.cluster_events import (
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 
 MORE = -1
-"""The loop ran its rounds, and more remain."""
+"""Return value of the loop if it ran its rounds and more remain."""
 
 ROUNDS_A_CALL = 20_000
-"""Decided rounds between two checks for progress and interrupts."""
+"""Number of decided rounds between two checks for progress and interrupts."""
 
 
 class RoundOutcomeCounts(Handle):
-    """Number of decided rounds by path."""
+    """Number of decided rounds by decision path."""
 
     none: int
     some: int
@@ -38,7 +38,7 @@ class RoundOutcomeCounts(Handle):
 
 @subroutine
 def apply_round(state: SimulatedClusterState, paths: RoundOutcomeCounts, count: int) -> int:
-    """Count a round with `count` starts and run them: return -1, or the position of one that breaks a rule."""
+    """Count a round with `count` starts and run them; return -1, or the position of a start that breaks a rule."""
     if count == 0:
         paths.none += 1
         return -1
@@ -84,7 +84,7 @@ def run_rounds(
     violations: list[str],
     tell: Callable[[], None],
 ) -> None:
-    """Run until no event is left; count rounds in `paths` and record broken rules in `violations`."""
+    """Run until no event is left; count rounds in `paths` and record rule violations in `violations`."""
     method, counts = scheme.method(False), RoundOutcomeCounts(0, 0, 0)
     rounds = run_rounds_on_pool if cluster.cluster.counted else run_rounds_on_nodes
     result = MORE

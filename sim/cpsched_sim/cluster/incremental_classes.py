@@ -1,4 +1,4 @@
-"""Groups of nodes, updated incrementally: a start or an end moves the nodes of its job to other groups."""
+"""Incrementally updated node groups: a start or an end moves the nodes of its job to other groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.model import EXCLUSIVE
 
 @scalar_subroutine
 def hash_slot(table: FixedColumn, known: FixedColumn, signature: int) -> int:
-    """Return the index of a signature's group in a hash table, or the index to insert it at."""
+    """Return the index of the group with this signature in a hash table, or the index at which to insert it."""
     mask = len(table) - 1
     place = hash64(signature) & mask
     while table[place] >= 0 and known[table[place]] != signature:
@@ -24,7 +24,7 @@ def hash_slot(table: FixedColumn, known: FixedColumn, signature: int) -> int:
 
 @subroutine
 def index_groups(carried: IncrementalNodeClasses, count: int) -> None:
-    """Insert the first `count` groups into a hash table that is at most a quarter full."""
+    """Insert the first `count` groups into a hash table whose load is at most a quarter."""
     room = 64
     while room < 4 * count:
         room *= 2
@@ -42,8 +42,8 @@ def shift_lines(
 ) -> None:
     """Add `sign` times the amounts of a running job to the lines of its nodes, for the seconds [from_s, to_s).
 
-    Each node moves to the group with its new line, found by its signature, or to a new group. `sign` is 1 or -1. Stale
-    groups stay stale.
+    Move each node to the group with its new line, found by signature, or to a new group. `sign` is 1 or -1. Stale
+    groups remain stale.
     """
     groups, machine, jobs, signature = carried.groups, site.machine, site.jobs, carried.signature
     of, edged, size = groups.of, groups.edged, groups.size
@@ -53,7 +53,7 @@ def shift_lines(
     for at in range(first, first + jobs.place_count[slot]):
         node, g = nodes[at], of[nodes[at]]
 
-        # Nodes of one group with equal units move to the same group.
+        # Nodes of the same group with equal units move to the same new group.
         if g != last_group or units[at] != last_units:
             last_group, last_units, change = g, units[at], 0
             for r in range(resources):
@@ -79,9 +79,9 @@ def shift_lines(
 
 @subroutine
 def drop_empty_classes(carried: IncrementalNodeClasses) -> None:
-    """Remove groups without nodes, if there are many.
+    """Remove groups without nodes if there are many.
 
-    The other groups keep their order and their lines, so that plans do not change.
+    The remaining groups keep their order and their lines, so plans do not change.
     """
     groups, known = carried.groups, carried.known
     if groups.count <= 2 * groups.peopled + 64 + len(groups.of) // 256:
@@ -108,7 +108,7 @@ def drop_empty_classes(carried: IncrementalNodeClasses) -> None:
 
 @subroutine
 def rebuild_classes(carried: IncrementalNodeClasses, site: SchedulingState) -> None:
-    """Rebuild the groups from machine and running jobs; afterwards they are not stale."""
+    """Rebuild the groups from the machine and the running jobs, so that none is stale."""
     groups = carried.groups
     carried.signature = build_node_classes(groups, site.machine, site.jobs, site.running[: site.active])
     grow_columns(carried, "known", 0, len(groups.kind))

@@ -1,7 +1,7 @@
-"""Replay a trace: events in whole seconds, one scheduling round each, every decision verified.
+"""Replay a trace: events in whole seconds, at most one scheduling round per second, every decision verified.
 
-Within one second: all submissions in trace order, then all ends, then one round. A job that ends at t frees its
-resources before the round at t; a job started at t occupies [t, t + run).
+Within one second, all submissions are processed in trace order, then all ends, then one round. A job that ends at t
+frees its resources before the round at t. A job started at t occupies [t, t + run).
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
 
 SchedulingOverhead = float | Literal["measured"] | None
-"""The simulated cost of a decision: none, its measured time, or a fixed number of milliseconds."""
+"""Duration of a decision on the simulated clock: zero, the measured time, or a fixed number of milliseconds."""
 
 Progress = Callable[[int, int], None]
-"""Called periodically with (jobs ended, jobs in all)."""
+"""Callback called periodically with (number of ended jobs, total number of jobs)."""
 
 PROGRESS_EVERY = 1000
-"""Decided rounds between two calls of `Progress`."""
+"""Number of decided rounds between two calls of `Progress`."""
 
 SLOW_ROUND_NS = 100_000_000
-"""`Progress` is called at once after a decision that took longer."""
+"""`Progress` is called immediately after a decision that took longer."""
 
 COMPILED_FROM_JOBS = 100_000
-"""Minimum length of a trace for the compiled loop. Shorter replays end before it compiles, and have the time of each
-decision measured."""
+"""Minimum number of jobs for the compiled loop. Shorter replays end before the loop is compiled, and have the time of
+each decision measured.
+"""
 
 PREDICTION_BATCH = 10_000
-"""Jobs predicted between two calls of `Progress`, if all can be predicted up front."""
+"""Number of jobs predicted between two calls of `Progress`, if all jobs can be predicted in advance."""
 
 NOTHING_FITS = "nothing-fits"
-"""Path of the rounds without a queued job that fits what is free; the dispatcher is not called."""
+"""Path of rounds in which no queued job fits the free resources; the dispatcher is not called."""
 
 
 FAILED = Decision(NO_STARTS, Effort("failed"))
@@ -72,14 +73,15 @@ UNNAMED_FAULT = "the cluster refused the starts of a round, and no rule was name
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """The result of a replay. Arrays of jobs are int64[J] in trace order.
+    """The result of a replay. Arrays by job are int64[J] in trace order.
 
-    `start_s` and `end_s` are `NEVER` for jobs that did not start: those in `refused` (trace index -> why a job can
-    never run on the cluster), and any that a dispatcher never started. The placement of job i is `place_node[a:a+k]`,
-    `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`. `rounds` counts all rounds, `paths` counts them
-    by decision path. `dispatch_s` is float64, the wall seconds of each decision of a dispatcher (empty after the
-    compiled loop). `cpu_s` is the CPU time of the replay without building columns, compiling kernels and predicting up
-    front. `violations` has a line for each rule broken by a decision and each fault of a dispatcher or predictor.
+    `start_s` and `end_s` are `NEVER` for jobs that did not start: the jobs in `refused` (trace index -> reason why the
+    job can never run on the cluster), and jobs that the dispatcher never started. The placement of job i is
+    `place_node[a:a+k]`, `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`. `rounds` is the total number
+    of rounds, `paths` the number of rounds by decision path. `dispatch_s` is float64, the wall-clock seconds of each
+    decision of a dispatcher (empty after the compiled loop). `cpu_s` is the CPU time of the replay without building
+    columns, compiling kernels and predicting in advance. `violations` has one line for each rule broken by a decision
+    and for each fault of a dispatcher or predictor.
     """
 
     start_s: IntArray
@@ -93,14 +95,14 @@ class Schedule:
     dispatch_s: npt.NDArray[np.float64]
     cpu_s: float
     processors: IntArray
-    """Each job's amount of the first resource; whole nodes count in full, including what the job does not use."""
+    """Each job's amount of the first resource; whole nodes count in full, including unused parts."""
     refused: Mapping[int, str] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
     overran: int = 0
-    """Number of jobs that ran longer than predicted at arrival."""
+    """Number of jobs that ran longer than predicted at their arrival."""
 
     def placement_of(self, index: int) -> Placement:
-        """Return the placement of job `index` of the trace; empty if it did not run."""
+        """Return the placement of the job at trace index `index`; empty if it did not run."""
         part = slice(int(self.place_at[index]), int(self.place_at[index] + self.place_count[index]))
         return tuple(zip(self.place_node[part].tolist(), self.place_units[part].tolist(), strict=True))
 
@@ -114,18 +116,18 @@ def replay(
     site: SitePolicy | None = None,
     strict: bool = False,
 ) -> Schedule:
-    """Run `trace` through `policy` on `cluster`.
+    """Run `trace` through `policy` on `cluster` and return the schedule.
 
-    A long trace runs in a compiled loop if possible (`TraceReplay.compilable`). The starts are the same.
+    A long trace runs in a compiled loop if possible (`TraceReplay.is_compilable`), with the same starts.
 
     With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
-    decision of 3 ms at t starts its jobs at t + 1). Meanwhile jobs arrive and end and resources only become free; the
-    next round sees these changes. Without a charge it takes effect at t.
+    decision of 3 ms at t starts its jobs at t + 1). In the meantime, jobs may arrive and end, and resources may only
+    become free; the next round sees these changes. Without a charge, the decision takes effect at t.
 
-    With a `site`, jobs have its priorities, and no round starts more than its limits allow. Its accounts must hold the
-    users of the trace (`SitePolicy.assigned`).
+    With a `site`, jobs have the site's priorities, and no round starts more jobs than its limits allow. The accounts of
+    the site must include the users of the trace (`SitePolicy.assigned`).
 
-    If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`; otherwise the round
+    If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`. Otherwise the round
     starts no job and is counted.
     """
     replayed = TraceReplay(trace, cluster, policy, charge, progress, site, strict)
@@ -187,7 +189,7 @@ class TraceReplay:
 
     @property
     def is_compilable(self) -> bool:
-        """Return whether the compiled loop applies: a list scheduler without learning, charge, policy or power cap."""
+        """Return whether the compiled loop applies: a list scheduler without learning, charge, site or power cap."""
         dispatcher = self.policy.dispatcher
         return (
             isinstance(dispatcher, ListSchedulerDispatcher)
@@ -200,7 +202,7 @@ class TraceReplay:
         )
 
     def run_compiled(self) -> Schedule:
-        """Do what `run` does in the compiled loop (`cpsched_sim.cluster.compiled_loop`)."""
+        """Run every round in the compiled loop (`cpsched_sim.cluster.compiled_loop`) and return the schedule."""
         began, dispatcher = replay_clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
         run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.report_progress)
         if self.strict and self.violations:
@@ -208,7 +210,7 @@ class TraceReplay:
         return self.build_schedule(replay_clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
-        """Without other events, let use decay while jobs wait at a limit; return 0 if they wait forever."""
+        """If no event is left but jobs wait at a limit, let usage decay; return 0 if they would wait forever."""
         if self.site is None or not self.state.queue_length:
             return 0
         seconds = self.site.wait_s()
@@ -218,7 +220,7 @@ class TraceReplay:
         return MAY_START
 
     def asks_learns(self, learns: Callable[[], bool]) -> bool:
-        """Return whether a part of the policy learns; one that fails to answer is a violation and does not learn."""
+        """Return whether a part of the policy learns; if the query fails, record a violation and return False."""
         try:
             return learns()
         except PolicyError as fault:
@@ -226,25 +228,25 @@ class TraceReplay:
             return False
 
     def record_fault(self, fault: PolicyError) -> None:
-        """Record a fault, or raise it in a strict replay."""
+        """Record a fault; raise it in a strict replay."""
         if self.strict:
             raise fault
         self.violations.append(str(fault))
 
     def record_rejection(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Record why the cluster refused the starts of a decision, or raise it in a strict replay."""
+        """Record why the cluster rejected the starts of a decision; raise the reason in a strict replay."""
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
             raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
         self.violations.extend(broken)
 
     def report_progress(self) -> None:
-        """Report progress."""
+        """Pass the number of ended jobs to the progress callback."""
         if self.progress is not None:
             self.progress(self.state.state.over, self.total)
 
     def learn(self) -> None:
-        """Pass ended jobs to the policy, then predict the jobs that arrived since."""
+        """Pass ended jobs to the policy, then predict the jobs that have arrived since."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()
@@ -263,7 +265,7 @@ class TraceReplay:
             self.predicted = arrived
 
     def predict(self, slots: IntArray) -> None:
-        """Predict jobs; the walltime is the fallback."""
+        """Predict the run times of jobs; the walltime is the fallback."""
         for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
                 self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
@@ -273,7 +275,7 @@ class TraceReplay:
                 self.report_progress()
 
     def decide(self) -> Starts:
-        """Run one round and return the policy's starts, verified, to be started when time advances.
+        """Run one round and return the policy's starts; they are verified and applied when time advances.
 
         A failed round starts no job and counts as a violation.
         """
@@ -293,14 +295,14 @@ class TraceReplay:
         return decision.starts
 
     def record_decision(self, decision: Decision) -> None:
-        """Record a decision and the next round requested by its dispatcher."""
+        """Record a decision, and the next round requested by the dispatcher."""
         self.decision = decision
         if decision.again_s != self.again_s:  # most decisions request none: every call counts
             self.again_s = decision.again_s
             self.state.state.again_s = NEVER if self.again_s is None else self.again_s
 
     def make_decision(self) -> Decision:
-        """Return the policy's decision for now, within the site's limits."""
+        """Return the policy's decision for the current time, within the site's limits."""
         limits = self.site.begin_round() if self.site is not None else None
         decision = self.decide_within_limits(limits, self.state.snapshot(), "starts")
         if self.site is not None:
@@ -308,8 +310,8 @@ class TraceReplay:
         return decision
 
     def decide_within_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
-        """Return the policy's decision within limits and the power cap, which the cluster does not check."""
-        if limits is None and snapshot.cluster.power is None:  # most rounds: every call counts
+        """Return the policy's decision within the limits and the power cap, neither of which the cluster checks."""
+        if limits is None and snapshot.cluster.power is None:  # fast path for most rounds
             self.snapshot = snapshot
             return self.policy.decide(snapshot, need)
         found = decide_within(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
@@ -319,7 +321,7 @@ class TraceReplay:
         return found.decision
 
     def charge_decision_time(self, charge_ms: float) -> None:
-        """Advance the simulated clock by the time of a decision."""
+        """Advance the simulated clock by the duration of a decision."""
         self.state.skip_to(self.state.now_s + math.ceil(charge_ms / 1000))
 
     def build_schedule(self, cpu_s: float) -> Schedule:
@@ -347,18 +349,18 @@ class TraceReplay:
         )
 
     def jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
-        """Return the jobs that a site's limit keeps waiting forever, with the limit."""
+        """Return the jobs that a site limit blocks forever, with the limit."""
         if self.site is None:
             return {}
         whys = ((slot, self.site.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
     def processors_by_job(self) -> IntArray:
-        """Return each job's processors (first resource); for a job that never ran, the requested ones."""
+        """Return each job's processors (first resource); for a job that never ran, the requested number."""
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
-        # Prefix sums over the placement pool: the difference of two entries is the sum of the nodes between.
+        # Prefix sums over the placement pool: the difference of two entries is the sum over the nodes between them.
         pool = self.state.cluster.capacity[table.place_node, 0]
         upto = np.concatenate(([0], np.cumsum(pool)))
         at = table.place_at[whole]
@@ -367,7 +369,7 @@ class TraceReplay:
 
 
 def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Mapping[int, str], policy: Policy) -> None:
-    """Raise `PolicyError` if jobs that could run never started, except those `refused`."""
+    """Raise `PolicyError` if a job that could run never started, except for the jobs in `refused`."""
     left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")

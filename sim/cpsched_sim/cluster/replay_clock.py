@@ -1,6 +1,6 @@
-"""The clocks of a replay, which exclude the time to load or compile kernels.
+"""The clocks of a replay, which exclude the time needed to load or compile kernels.
 
-A kernel is loaded at its first call, within a decision. That time is not part of the decision.
+A kernel is loaded at its first call, during a decision. This time does not count as part of the decision.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time())
 
 
 def wall_ns() -> int:
-    """Return wall-clock nanoseconds since an arbitrary time."""
+    """Return wall-clock nanoseconds since an arbitrary origin."""
     return time.perf_counter_ns() - compile_progress.compile_seconds()[0]
 
 
 def cpu_s() -> float:
-    """Return CPU seconds of this process since an arbitrary time."""
+    """Return CPU seconds of this process since an arbitrary origin."""
     return time.process_time() - compile_progress.compile_seconds()[1]

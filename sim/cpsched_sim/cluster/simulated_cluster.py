@@ -1,6 +1,6 @@
-"""A simulated cluster in columns: free resources, queue, running jobs, and their real run times.
+"""A simulated cluster in columns: free resources, queue, running jobs and their real run times.
 
-The trace engine and the bridge's mock adapter share it; the caller sets the time.
+The replay and the bridge's mock adapter share this module. The caller sets the time.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ FIRST_ROOM = 64
 
 
 def read_only_view(array: npt.NDArray[np.int64]) -> IntArray:
-    """Return a read-only view."""
+    """Return a read-only view of an array."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
 class SimulatedCluster:
-    """The state of a simulated cluster: values at its API, columns by slot inside.
+    """The state of a simulated cluster, with values in its API and columns by slot internally.
 
-    A slot is a job's position in the order of submission. `overrun` is the assumption about a running job that outlives
-    its estimate. Snapshots are views, valid until the next call that changes the cluster.
+    A slot is a job's position in order of submission. `overrun` defines how the expected end of a running job is
+    revised when the job exceeds its estimate. Snapshots are views, valid until the next call that changes the cluster.
     """
 
     def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
@@ -93,7 +93,7 @@ class SimulatedCluster:
         return self.table.jobs
 
     def next_end_s(self) -> int | None:
-        """Return the real end of the next running job, or None without one."""
+        """Return the real end of the running job that ends next, or None if no job is running."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
@@ -104,16 +104,17 @@ class SimulatedCluster:
         return slots[job_id]
 
     def why_infeasible(self, request: Request) -> str | None:
-        """Return why a job with this request can never run here, or None."""
+        """Return why a job with this request can never run on this cluster, or None if it can."""
         if request not in self._refusals:
             self._refusals[request] = why_infeasible(request, self.cluster)
         return self._refusals[request]
 
     def snapshot(self) -> Snapshot:
-        """Return the present state; its arrays are read-only views.
+        """Return the current state; its arrays are read-only views.
 
-        Its rules hold by construction: a job's estimate is its walltime until `table.estimate_s` is set, and running
-        jobs have ends after now whenever time has passed.
+        The invariants of a snapshot hold by construction: a job's estimate is its walltime until `table.estimate_s` is
+        set,
+        and the expected ends of running jobs are in the future whenever time has advanced.
         """
         site = self.site
         return Snapshot(
@@ -123,12 +124,12 @@ class SimulatedCluster:
             self._fixed_table,
             self._queue_view[: site.queued],
             self._running_view[: site.active],
-            True,  # by construction: see above
+            True,  # valid by construction (see the docstring)
             site,
         )
 
     def observe(self) -> ClusterState:
-        """Return the present state as seen from outside, by value."""
+        """Return a copy of the current state as an outside observer sees it."""
         snapshot = self.snapshot()
         free = frozen_array(self.state.free)
         return ClusterState(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
@@ -136,7 +137,7 @@ class SimulatedCluster:
     # ------------------------------------------------------------------------------------------ events
 
     def submit(self, job: Job, run_s: int) -> str | None:
-        """Queue `job` with its real run time; return the reason if it can never run."""
+        """Queue `job` with its real run time; return the reason if the job can never run, else None."""
         if job.id in self.table.slots():
             raise InvalidValue("job", job.id, "was submitted before")
         reason = self.why_infeasible(job.request)
@@ -155,7 +156,7 @@ class SimulatedCluster:
         cluster_events.cancel(self.state, slot)
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
-        """Assign a slot to every job, to arrive at its submission: (slots by arrival, slot -> refusal)."""
+        """Assign a slot to every job, to arrive at its submission; return (slots by arrival, slot -> refusal)."""
         first, items = len(self.jobs), TraceColumns.of(trace)
         self._grow(first + len(items))
         self._fill(items)
@@ -168,7 +169,7 @@ class SimulatedCluster:
         return arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
-        """Advance to `to_s`; end and return the jobs whose real end is `to_s` or earlier."""
+        """Advance to `to_s`; end and return the jobs whose real end is at or before `to_s`."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
         self.skip_to(to_s)
@@ -176,15 +177,15 @@ class SimulatedCluster:
         return self.take_ended()
 
     def skip_to(self, to_s: int) -> None:
-        """Advance to `to_s` without a round; one is due after any event."""
+        """Advance to `to_s` without a round; a round becomes due after any event."""
         cluster_events.advance(self.state, cluster_events.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
-        """Start one queued job now. Raise `InvalidValue` if that breaks the fit rule."""
+        """Start one queued job now. Raise `InvalidValue` if the start breaks the fit rule."""
         self.apply(Starts.of({self.slot_of(job_id): placement}))
 
     def apply(self, starts: Starts) -> None:
-        """Start jobs now. Raise `InvalidValue`, and start none, if one breaks the fit rule."""
+        """Start jobs now. If a start breaks the fit rule, raise `InvalidValue` and start no job."""
         fault = self.try_apply(starts)
         if fault >= 0:
             slot = int(starts.slots[fault])
@@ -192,7 +193,7 @@ class SimulatedCluster:
             raise InvalidValue("start", self.jobs[slot].id if known else slot, "does not fit the cluster as it is")
 
     def try_apply(self, starts: Starts) -> int:
-        """Start jobs now and return -1; if one breaks the fit rule, start none and return its position."""
+        """Start jobs now and return -1; if a start breaks the fit rule, start none and return its position."""
         if not len(starts):
             return -1
         return cluster_events.start(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
@@ -202,7 +203,7 @@ class SimulatedCluster:
         return cluster_events.step(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
 
     def slot_of_start(self, position: int) -> int:
-        """Return the slot of a start of the latest plan."""
+        """Return the slot of the start at a position of the latest plan."""
         return int(copy_starts(self.site.draft)[0][position])
 
     def take_ended(self) -> list[EndedJob]:
@@ -210,11 +211,11 @@ class SimulatedCluster:
         return [self.ended_job(slot) for slot in self.take_ended_slots()]
 
     def ended_job(self, slot: int) -> EndedJob:
-        """Return the ended job of a slot."""
+        """Return the ended job at a slot."""
         return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
 
     def take_ended_slots(self) -> list[int]:
-        """Return the slots that ended since the last call, in order of their ends."""
+        """Return the slots of the jobs that ended since the last call, in order of their ends."""
         slots: list[int] = self.state.ended[: self.state.ended_count].tolist()
         self.state.ended_count = 0
         return slots
@@ -257,7 +258,7 @@ class SimulatedCluster:
         self._name_columns()
 
     def _grow(self, room: int) -> None:
-        """Grow every column to `room` slots."""
+        """Grow every column to at least `room` slots."""
         more = room - len(self.state.run_s)
         if more <= 0:
             return
@@ -276,7 +277,7 @@ class SimulatedCluster:
 
 
 def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
-    """Return an empty table with capacity for some jobs."""
+    """Return an empty table with capacity for the given jobs."""
 
     def column(value: int = 0) -> IntArray:
         return np.full(FIRST_ROOM, value, np.int64)
@@ -301,7 +302,7 @@ def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
 
 
 def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> SimulatedClusterState:
-    """Return an idle cluster."""
+    """Return the state of an idle cluster."""
 
     def column() -> IntArray:
         return np.zeros(FIRST_ROOM, np.int64)

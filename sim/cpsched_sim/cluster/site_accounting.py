@@ -1,4 +1,4 @@
-"""A site's policy during a replay: use by account, the resulting priorities, and limits reached."""
+"""A site's policy during a replay: usage by account, the resulting priorities, and limits that have been reached."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from cpsched_sim.site.fair_share import DecayedUsage, FairShareTree, FloatArray,
 from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, resources_of
 
 WAITS_A_HALF_LIFE, MOST_WAITS = 10, 200
-"""While only use decays: rounds in each half-life, and how many may start no job."""
+"""While the only change is decaying usage: rounds per half-life, and the maximum number of rounds without a start."""
 WALL = "wall"
-"""The name of accumulated run time, next to those of resources."""
+"""The name of accumulated run time, used alongside the names of resources."""
 
 
 class SimulatedAccounting:
-    """The accounting of a simulated cluster whose trace is loaded.
+    """The accounting of a simulated cluster whose trace has been loaded.
 
     Call `begin_round` when a round is due, `on_started` with its decision, and `on_ended` with the ended jobs.
-    Priorities are
-    written into the cluster's table. As in Slurm, use decays and fair-share factors are recomputed every
-    `priority_rule.calc_period_s`.
+    Priorities are written into the cluster's table. As in Slurm, usage decays, and fair-share factors are recomputed,
+    every `priority_rule.calc_period_s` seconds.
     """
 
     def __init__(self, policy: SitePolicy, state: SimulatedCluster) -> None:
@@ -66,10 +65,10 @@ class SimulatedAccounting:
         self.fades = bool(fading)
         self.standings: dict[int, JobLimitChecks] = {}
         self.waited = 0
-        """Waits for use to decay since the last start."""
+        """Number of consecutive waits for usage to decay since the last start."""
 
     def _read_jobs(self) -> None:
-        """Read the constant facts of each job into columns."""
+        """Store the constant properties of each job in columns."""
         jobs, site, policy = self.state.jobs, self.site, self.policy
         n, raw = len(jobs), self.weights
         self.association = np.zeros(n, np.int64)
@@ -111,7 +110,7 @@ class SimulatedAccounting:
     # ------------------------------------------------------------------------------------------ events
 
     def begin_round(self) -> QueueLimitStatus:
-        """Update use to now, rank the queue, and return the limits with their use."""
+        """Update usage to the current time, rank the queue, and return the limits with their usage."""
         now_s = self.state.now_s
         self._note_begun()
         if now_s >= self.due_s:
@@ -124,13 +123,13 @@ class SimulatedAccounting:
         return QueueLimitStatus(self.standings, self._used(now_s))
 
     def on_started(self, slots: Sequence[int]) -> None:
-        """Record the starts chosen by a round; the next round sees whether they succeeded."""
+        """Record the starts chosen in a round; the next round checks whether they succeeded."""
         self.chosen.extend(slots)
         if slots:
             self.waited = 0
 
     def wait_s(self) -> int:
-        """Return how long to wait for use to decay without other events; 0 after too many waits without a start."""
+        """Return how long to wait for usage to decay without other events; 0 after too many waits without a start."""
         half_life_s = self.policy.file.fair_share.half_life_days * 86_400
         if not self.fades or not half_life_s or self.waited >= MOST_WAITS:
             return 0
@@ -153,7 +152,7 @@ class SimulatedAccounting:
         self.chosen.clear()
 
     def _charge(self, slot: int, at_s: int, sign: int) -> None:
-        """Begin or end charging the use of a job."""
+        """Add the usage of a job from `at_s` on (`sign` 1), or stop adding it (-1)."""
         amounts = dict(self.claims[slot].tres) | {WALL: 1}
         for name in self.kept:
             rate = sign * amounts.get(name, 0) * self.factor[slot]
@@ -164,7 +163,7 @@ class SimulatedAccounting:
     # ------------------------------------------------------------------------------------------ figures
 
     def _renew(self, now_s: int) -> None:
-        """Recompute fair-share factors, and limits on accumulated use."""
+        """Recompute fair-share factors and the state of limits on accumulated usage."""
         period_s = self.policy.file.priority.calc_period_s
         self.due_s = now_s + period_s
         for use in self.use.values():
@@ -220,12 +219,12 @@ class SimulatedAccounting:
         return self.book.usage(left)
 
     def blocking_limit(self, slot: int) -> str | None:
-        """Return the limit that keeps a job waiting forever, or None."""
+        """Return the limit that blocks a job forever, or None."""
         return self.standings.get(self.state.jobs[slot].id, JobLimitChecks()).barred
 
 
 def _fading_limits(every: Iterable[AccountingLimits]) -> set[str]:
-    """Return the resources whose limits count decaying use."""
+    """Return the resources with limits on decaying usage."""
     found = set[str]()
     for limits in every:
         found |= {*limits.group_tres_minutes, *([WALL] if limits.group_wall_min is not None else [])}
