@@ -1,12 +1,12 @@
-"""The columns of an accounting file: from its header line, or from the user (`--columns`).
+"""Determine the columns of an accounting file from its header line or from the user's `--columns`.
 
-A header line has sacct's column names, in any order. If names differ or the header line is missing, the user sets
-`--columns`, in one of two ways:
+A header line has sacct's column names, in any order. If the names differ or the header line is missing, the user sets
+`--columns` in one of two ways:
 
-- `Submit=submitted,User=owner`: sacct's name, then the name in the header line, or the number of the column from 1.
-- `JobIDRaw,User,-,Submit,...`: the names of all columns in order, `-` for an unused one.
+- `Submit=submitted,User=owner`: sacct's name, then the name in the header line or the 1-based column number.
+- `JobIDRaw,User,-,Submit,...`: the names of all columns in order, with `-` for an unused column.
 
-Without a header line, a first line without any digit counts as one and is skipped.
+Without a known header line, a first line that contains no digit counts as the header and is skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ XDMOD_COLUMNS = (
     "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
     "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
 )
-"""The columns that Open XDMoD requests from sacct: the default for a file without a header line."""
+"""The columns that Open XDMoD requests from sacct; the default for a file without a header line."""
 COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "jobidraw": ("jobid",),
     "ncpus": ("alloccpus", "reqcpus"),
@@ -35,17 +35,17 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "end": ("endtime",),
     "wait": ("waittime",),
 }
-"""Equivalent columns of sacct, used if the first is missing."""
+"""Equivalent sacct columns, used if the first one is missing."""
 COLUMNS_READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
     "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation", "Cluster", "Wait",
 )  # fmt: skip
-"""The columns that are read; others may be present."""
+"""The columns that are read; a file may contain others."""
 REQUIRED_COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")
 """The required columns. `Wait`, in seconds, may replace Start, and `Elapsed` may replace End."""
 AMOUNTS = ("NNodes", "NCPUS")
-"""Also required, unless AllocTRES or ReqTRES has the same information."""
+"""Required unless AllocTRES or ReqTRES contains the same information."""
 NONE = "-"
 _SEPARATORS = "|,;\t^~"
 _LOOKS_LIKE_A_JOB = re.compile(r"\d+(?:[_+.][^|,;\t^~]*)?[|,;\t^~]", re.ASCII)
@@ -62,13 +62,13 @@ def separator_of(line: str) -> str:
 
 
 def is_aligned(line: str) -> bool:
-    """Return whether a line has sacct's columns separated by blanks, without `--parsable2`: values are truncated."""
+    """Return whether a line has sacct's columns aligned with blanks, without `--parsable2`, and hence truncated."""
     names = line.lower().split()
     return bool({"jobid", "jobidraw"} & set(names)) and len(_KNOWN & set(names)) > 1 and not separator_of(line)
 
 
 class AccountingColumns:
-    """The position of each field. `header` is the text of the header line, "" without one."""
+    """The position of each field. `header` is the text of the header line, or "" if there is none."""
 
     def __init__(self, separator: str, names: Sequence[str], header: str = "", by_place: bool = False) -> None:
         self.separator, self.header, self.by_place = separator, header, by_place
@@ -100,9 +100,9 @@ class AccountingColumns:
         return [name for name in needed if self.index_of(name) is self.index_of(instead.get(name, name)) is None]
 
     def is_header(self, text: str) -> bool:
-        """Return whether a line is a header, with this file's columns in any order, or with sacct's.
+        """Return whether a line is a header that contains this file's columns in any order, or sacct's columns.
 
-        A job's line has a number and times; a header line has no field that begins with a digit.
+        The line of a job contains a number and times, whereas no field of a header line begins with a digit.
         """
         text = text.strip("\r\n")
         if text == self.header or text[:1].isdigit():
@@ -113,7 +113,7 @@ class AccountingColumns:
         return (bool(self._names) and self._names == set(cells)) or (bool(separator_of(text)) and _has_times(text))
 
     def is_continuation(self, before: str, text: str) -> bool:
-        """Return whether a line continues the job of the line before, whose name contains a line break."""
+        """Return whether a line continues the previous line's job, whose name contains a line break."""
         between = text.count(self.separator)
         if between >= self.count - 1 or len(before) > MAX_LINE_CHARS or _LOOKS_LIKE_A_JOB.match(text):
             return False
@@ -123,14 +123,14 @@ class AccountingColumns:
         return there >= self.count - 1 if self.name_comes_last else there < self.count - 1 and there + between > 0
 
     def is_other(self, header: str) -> bool:
-        """Return whether a further header line reorders these columns, where positions define them."""
+        """Return whether a later header line reorders these columns, although they are defined by position."""
         theirs = AccountingColumns.of(header).at
         return any(theirs.get(name) != at for name, at in self.at.items() if name != NONE)
 
     def split(self, text: str) -> list[str]:
-        """Return the fields of a line. Raise `InvalidValue`.
+        """Return the fields of a line. Raise `InvalidValue` if they do not match the columns.
 
-        The separator may also end the line, and occur in a job name in the last column.
+        The separator may also end the line, or occur within a job name in the last column.
         """
         fields = text.rstrip("\r\n").split(self.separator)
         if '"' in text and self.separator != "|" and len(quoted := self._quoted(text)) == self.count:
@@ -153,7 +153,7 @@ class AccountingColumns:
 
 
 def _has_times(line: str) -> bool:
-    """Return whether a header line has the times of jobs."""
+    """Return whether a header line contains the columns with the jobs' times."""
     return {"submit", "start", "end"} <= {name.lower() for name in _cells(line, separator_of(line))}
 
 
@@ -205,7 +205,7 @@ def _by_number(first: str, numbers: Mapping[str, int]) -> AccountingColumns:
 
 
 def _renamed(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
-    """Return the header line's names with the user's replacements; the replaced columns are ignored."""
+    """Return the names of the header line with the user's replacements; the replaced columns are ignored."""
     wanted = {name.lower() for name in theirs.values()}
     separator = max(_SEPARATORS, key=lambda each: (_named(wanted, first, each), first.count(each)))
     cells = _cells(first, separator)
@@ -219,7 +219,7 @@ def _renamed(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
 
 
 def _named(wanted: set[str], line: str, separator: str) -> int:
-    """Count the wanted columns in a line, split at this separator."""
+    """Return how many of the wanted columns a line contains when split at this separator."""
     return len(wanted & {name.lower() for name in _cells(line, separator)})
 
 

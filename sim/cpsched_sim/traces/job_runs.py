@@ -1,6 +1,6 @@
-"""Numbers for the runs of a job: accounting data has a record for each requeue.
+"""Assign numbers to the runs of a job; accounting data has one record per requeue.
 
-Derived tables may store array tasks under the number of the array: same start, different ends.
+Derived tables may store array tasks under the number of the array, with equal starts and different ends.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.input.input_limits import MAX_ID
 
 NEXT_RUN = 10**16
-"""Added to a job's number for each further run: 10000000000000007 is the second run of job 7."""
+"""Offset for each further run of a job: 10000000000000007 is the second run of job 7."""
 TASKS = 10**7
-"""More than the tasks of any array; -70000003 is task 3 of array 7."""
+"""Exceeds the number of tasks of any array; -70000003 is task 3 of array 7."""
 _UNNUMBERED = 5 * 10**6
-"""-75000001 is the second task of array 7 if task numbers are lost; Slurm's arrays end at task 4,000,000."""
+"""Offset if task numbers are lost: -75000001 is the second task of array 7. Slurm's task numbers end at 4,000,000."""
 _MOST_UNNUMBERED = 4 * 10**6
 READ_BEFORE = "line of a job that was read before"
 FURTHER_RUN = "is a further run of a job that was requeued"
@@ -21,7 +21,7 @@ UNDER_ONE_NUMBER = "has number and start of another job, but other end or nodes:
 
 
 class _Several:
-    """The runs of a number with several runs: nodes by start and end."""
+    """The runs of a job number that has several runs: nodes by start and end."""
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, int], set[str]] = {}
@@ -29,7 +29,7 @@ class _Several:
         self.further = self.tasks = 0
 
     def add(self, start_s: int, end_s: int, nodes: str) -> bool:
-        """Add a run; return False if it exists. A file may not have the nodes of a run."""
+        """Add a run; return False if it already exists. The nodes of a run may be missing from the file."""
         there = self.nodes.setdefault((start_s, end_s), set())
         if nodes in there or "" in there or (there and not nodes):
             return False
@@ -45,9 +45,9 @@ class JobRunNumbering:
         self._several: dict[int, _Several] = {}
 
     def number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
-        """Return the number of a run, and whether several runs began together. Raise `InvalidValue`.
+        """Return the number of a run, and whether several runs started together. Raise `InvalidValue`.
 
-        The first run has the job's number; a run that was read before has None.
+        The first run has the job's own number. For a run that has already been read, the number is None.
         """
         first = self._first.setdefault(id, run := (start_s, end_s, nodes))
         if first is run:
@@ -70,7 +70,7 @@ class JobRunNumbering:
         return (id + further if id >= 0 else id - further), False
 
     def has_begun(self, id: int, since_s: int, nodes: str = "") -> bool:
-        """Return whether a run of the job began at `since_s` or later, on the given nodes if any."""
+        """Return whether a run of the job started at or after `since_s`, on the given nodes if any."""
         if id not in self._first:
             return False
         start_s, end_s, where = self._first[id]

@@ -1,7 +1,7 @@
-"""cpsched's own trace format: gzipped CSV with everything that a request can express.
+"""The native trace format of cpsched: gzipped CSV that can express every property of a request.
 
 SWF has no job names, GPUs, amounts per unit or distinct nodes, and a separate companion file could get lost. Any tool
-reads CSV, messages can refer to its lines, and gzip makes it as small as SWF.
+can read CSV, messages can refer to its lines, and gzip makes it as small as SWF.
 
     # cpsched-trace 1
     # system: eurora
@@ -9,10 +9,10 @@ reads CSV, messages can refer to its lines, and gzip makes it as small as SWF.
     job,submit_s,run_s,walltime_s,units,distinct,exclusive,partition,user,name,queue,account,cores,memory_mib,gpus
     1,0,412,14400,4,0,0,,u017,relax12,parallel,,16,8192,2
 
-Lines of `# key: value` are the header; `system` is the default system of `cpsched simulate`. The columns after
+Lines of the form `# key: value` are the header; `system` is the default system of `cpsched simulate`. The columns after
 `account` are amounts per unit, named like the system's resources. The optional column `start_s` before them is the
-job's start on the trace's machine, empty if unknown. A run may be longer than its walltime (sites include the time of
-cleaning up); it is not cut.
+job's start on the original machine, empty if unknown. A run may exceed its walltime, because sites include the clean-up
+time; the run is not cut.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclu
 WORDS = ("partition", "user", "name", "queue", "account")
 FIXED = (*NUMBERS, *WORDS)
 START = "start_s"
-"""The optional column of recorded starts, right after the fixed columns."""
+"""The optional column of recorded starts, directly after the fixed columns."""
 _LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
 
 
@@ -132,11 +132,11 @@ class NativeTraceReader(TraceReader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records with `UnitsRequest`; gzipped if the name ends in .gz. The output is deterministic.
+    """Write records with `UnitsRequest`, gzipped if the name ends in .gz. The output is deterministic.
 
-    Recorded starts are written if any record has one; nodes are not.
+    Write recorded starts if any record has one. Do not write nodes.
 
-    Raise `InputError`, also for words with line breaks: a job is one line.
+    Raise `InputError` on failure, and for text fields with line breaks, since each job is one line.
     """
     text = io.StringIO()
     text.write(MAGIC + "\n")

@@ -1,4 +1,4 @@
-"""Common code of the Parquet readers: a row is a job, and messages have file, row and column."""
+"""Code shared by the Parquet readers: each row is a job, and messages contain file, row and column."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cpsched_sim.traces.timestamps import possible_times
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _ROW = "row"
-"""Used in place of a line's text, which a row does not have."""
+"""Passed in place of a line's text, because a table has no lines."""
 
 
 class ParquetTraceReader(TraceReader):
-    """A trace in a Parquet table. A format declares its columns and makes a record of `self.row`.
+    """A trace in a Parquet table. A format declares its columns and creates a record from `self.row`.
 
     `NEEDED` are the required columns, `ALSO` the optional ones. Times are seconds since 1970.
     """
@@ -51,7 +51,7 @@ class ParquetTraceReader(TraceReader):
         return self._job()
 
     def _job(self) -> TraceRecord | None:
-        """Return the job of `self.row`, or count and drop it and return None."""
+        """Return the job of `self.row`, or None if it is counted and dropped."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------ values
@@ -70,14 +70,14 @@ class ParquetTraceReader(TraceReader):
         return number
 
     def _count(self, column: str) -> int:
-        """Return a count, 0 if it is missing."""
+        """Return a count, or 0 if it is missing."""
         number = self._whole(column) or 0
         if number < 0:
             raise self._wrong(column, number, "must not be negative")
         return number
 
     def _time_s(self, column: str) -> int | None:
-        """Return a time, also from text (`2026-02-19 16:17:31-07`); without a zone it is UTC.
+        """Return a time, which may be text (`2026-02-19 16:17:31-07`); the default zone is UTC.
 
         Fractions of a second are truncated.
         """
@@ -101,20 +101,20 @@ class ParquetTraceReader(TraceReader):
         return intern(text)
 
     def _names(self, column: str) -> str:
-        """Return a list of node names in Slurm's form, `n1,n2`; the table has a list, or text such as `{n1,n2}`."""
+        """Return node names in Slurm's form, `n1,n2`, from a list or a text such as `{n1,n2}`."""
         value = self.row.get(column)
         return ",".join(map(str, value)) if isinstance(value, list) else self._text(column).strip("{}[]")
 
     # ------------------------------------------------------------------------------------------ a job
 
     def _spread(self, nodes: int, totals: dict[str, int], exclusive: bool, partition: str) -> UnitsRequest:
-        """Return units on different nodes, each with an equal share, rounded up, of the job's totals."""
+        """Return one unit per node, all on distinct nodes, each with an equal share of the job's totals, rounded up."""
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
         ask = UnitsRequest(nodes, each, distinct=nodes > 1, exclusive=exclusive, partition=partition)
         return self._asks.setdefault(ask, ask)
 
     def _times(self, submit: str, start: str, end: str) -> tuple[int, int, int] | None:
-        """Return submission, start and run time; None, counted, if the job never ran or has not ended."""
+        """Return submission, start and run time; count the job and return None if it never ran or has not ended."""
         submit_s, start_s, end_s = map(self._time_s, (submit, start, end))
         if submit_s is None:
             raise self._wrong(submit, "", "must not be empty")

@@ -53,11 +53,11 @@ from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _QUARTER_S = 900
-"""Clocks differ from UTC by quarters of an hour."""
+"""Time zone offsets from UTC are multiples of a quarter of an hour."""
 _NO_PROJECT = "_pbs_project_default"
 _TIMES = {"ctime", "etime", "start", "end"}
 _COUNT = _TIMES | {"user", "jobname", "queue", "exec_host", "Resource_List.walltime", "Resource_List.select"}
-"""Fields that must be unique."""
+"""Fields that must occur only once per line."""
 FORGED = "a field occurs twice: a user's text imitates fields"
 ARRAYS = "the array as a whole, whose subjobs are jobs"
 SUSPENDED = "was suspended, and that time counts as run time"
@@ -69,7 +69,7 @@ LEFT = {"D": "deleted while waiting", "A": "aborted by the server", MOVED: "move
 
 @dataclass(slots=True)
 class UnfinishedPbsJob:
-    """A job that has not ended. `since_s` is the end of its last run, or 0; `start_s` its start, if any."""
+    """A job that has not ended. `since_s` is the end of its last run or 0, `start_s` its start or None."""
 
     fields: PbsRecordFields
     since_s: int = 0
@@ -82,7 +82,7 @@ class PbsAccountingReader(TraceReader):
     @classmethod
     @override
     def recognises(cls, first: str) -> bool:
-        """Return whether the line has a date, a time, a record type and an id."""
+        """Return whether the line has a date, a time, a record type and a job id."""
         return looks_like_one(first)
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
@@ -102,7 +102,7 @@ class PbsAccountingReader(TraceReader):
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield records; count jobs that have not ended after the last line."""
+        """Yield the records of jobs that ended; after the last line, count the jobs that have not ended."""
         yield from super().__iter__()
         for id, begun in self._begun.items():
             self._leave_out(id, begun, "", None)
@@ -131,7 +131,7 @@ class PbsAccountingReader(TraceReader):
     # ------------------------------------------------------------------------------------------ unfinished jobs
 
     def _noted(self, line: PbsAccountingLine) -> None:
-        """Record what a line says of an unfinished job."""
+        """Record what a line says about an unfinished job."""
         if line.kind in LEFT:
             self._left(line)
         elif line.kind in "QS":
@@ -147,20 +147,20 @@ class PbsAccountingReader(TraceReader):
             self.tally.taken[SUSPENDED] += 1
 
     def _left(self, line: PbsAccountingLine) -> None:
-        """Remove a waiting job; a running job has yet to end."""
+        """Remove a waiting job; a running job is kept until its end."""
         begun = self._begun.get(line.id)
         if begun is not None and begun.start_s is None:
             del self._begun[line.id]
             self._leave_out(line.id, begun, line.kind, self._written_s(line))
 
     def _leave_out(self, id: str, begun: UnfinishedPbsJob, kind: str, left_s: int | None) -> None:
-        """Count a job that never ran or has not ended; `left_s` is the time of its removal by a line of this kind."""
+        """Count a job that never ran or has not ended; `left_s` is the time at which a line of this kind removed it."""
         self.tally.dropped[LEFT.get(kind) or (WAITED if begun.start_s is None else STARTED)] += 1
 
     # ------------------------------------------------------------------------------------------ runs
 
     def _ended_run(self, line: PbsAccountingLine) -> TraceRecord | None:
-        """Return the run of a line, or None if it is dropped and counted."""
+        """Return the run recorded by a line, or None if it is counted and dropped."""
         number = self._number(line.id)
         if number is None:
             self.tally.dropped[ARRAYS] += 1
@@ -206,7 +206,7 @@ class PbsAccountingReader(TraceReader):
         return job.number if job.subjob < 0 else -(job.number * TASKS + job.subjob)
 
     def _is_clear(self, fields: PbsRecordFields) -> bool:
-        """Return whether each relevant field is unique; count the line if not."""
+        """Return whether each relevant field occurs only once; count the line if not."""
         if fields.twice.isdisjoint(_COUNT):
             return True
         self.tally.dropped[FORGED] += 1
@@ -228,14 +228,14 @@ class PbsAccountingReader(TraceReader):
     # ------------------------------------------------------------------------------------------ times
 
     def _moment(self, fields: PbsRecordFields, name: str) -> int | None:
-        """Return seconds since 1970, or None if the field is missing or 0, which means never in PBS."""
+        """Return a time in seconds since 1970, or None if the field is missing or 0, PBS's value for never."""
         text = fields.get(name, "0")
         if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) <= MAX_TIME_S):
             raise InvalidValue(name, text, f"must be seconds since 1970, up to {MAX_TIME_S:,}")
         return int(text) or None
 
     def _arrival_s(self, fields: PbsRecordFields, since_s: int, start_s: int) -> int:
-        """Return the later of submission and eligibility, as configured; never after the start."""
+        """Return the later of submission and eligibility, as configured, but never a time after the start."""
         submit_s = self._moment(fields, "ctime")
         if submit_s is None:
             raise InvalidValue("ctime", fields.get("ctime", ""), "must be set: it is the time of submission")
@@ -254,7 +254,7 @@ class PbsAccountingReader(TraceReader):
         return run_s
 
     def _learn(self, line: PbsAccountingLine, fields: PbsRecordFields, name: str) -> None:
-        """Learn the clock's offset from UTC from a line, whose field `name` is the time of writing."""
+        """Learn the clock's offset from UTC from a line whose field `name` is the time of writing."""
         at_s = self._moment(fields, name)
         if at_s is not None:
             self._ahead_s = round((possible_times(line.at, UTC)[0] - at_s) / _QUARTER_S) * _QUARTER_S
@@ -267,7 +267,7 @@ class PbsAccountingReader(TraceReader):
 
 
 def _whole_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines; a line that ends within an account is joined with the next."""
+    """Yield numbered lines; a line that ends within an account is joined with the next line."""
     begun: tuple[int, str] | None = None
     for number, text in lines_of(file):
         if begun is not None:

@@ -1,7 +1,7 @@
-"""Lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
+"""Parse lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
-Users choose some values: account, project, job name, and requested texts. PBS writes them unchanged, in quotes if they
-contain a blank. A text with quotes can imitate further fields, so a duplicate field has no value
+Users choose some of the values: account, project, job name, and requested texts. PBS writes them unchanged, in quotes
+if they contain a blank. A text with quotes can imitate further fields, so a duplicate field has no value
 (`PbsRecordFields.twice`).
 """
 
@@ -19,7 +19,7 @@ _JOB = re.compile(r"(\d{1,18})(?:\[(\d{0,7})\]|-(\d{1,7}))?(?:\.(\S+))?$", re.AS
 
 
 class PbsAccountingLine(NamedTuple):
-    """One line. `at` is its local time, such as `2026-11-23T09:30:00`."""
+    """One line of the log. `at` is its local time, such as `2026-11-23T09:30:00`."""
 
     at: str
     kind: str
@@ -28,7 +28,7 @@ class PbsAccountingLine(NamedTuple):
 
 
 class PbsJobId(NamedTuple):
-    """`7[2].vm`, for old Torque `7-2.vm`: job 7, subjob 2 (-1: no subjob; None: the array itself), of server `vm`."""
+    """A job id: `7[2].vm`, in old Torque `7-2.vm`, is subjob 2 (-1: none; None: the array) of job 7, server `vm`."""
 
     number: int
     subjob: int | None
@@ -36,18 +36,18 @@ class PbsJobId(NamedTuple):
 
 
 def looks_like_one(text: str) -> bool:
-    """Return whether a text starts like a line of the log."""
+    """Return whether a text begins like a line of the log."""
     return _LINE.match(text.lstrip()) is not None
 
 
 def is_unfinished(text: str) -> bool:
-    """Return whether a line ends within an account: PBS does not escape line breaks from users."""
+    """Return whether a line ends within an account, since PBS does not escape line breaks in users' texts."""
     _, opened, rest = text.partition('account="')
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
 
 def line_of(text: str) -> PbsAccountingLine:
-    """Return the parts of a line. Raise `InvalidValue`."""
+    """Split a line into its parts. Raise `InvalidValue` if it is not a line of the log."""
     match = _LINE.match(text.strip())
     if not match:
         raise InvalidValue("line", text.strip(), "must be like 11/23/2026 09:30:00;E;7.server;user=ada ...")
@@ -66,7 +66,7 @@ def job_id_of(text: str) -> PbsJobId:
 
 
 class PbsRecordFields(dict[str, str]):
-    """The fields of a line by name. `twice` has the names of duplicate fields."""
+    """The fields of a line by name. `twice` contains the names of duplicate fields."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -88,6 +88,6 @@ _BLANKS = re.compile(r"\s+")
 
 
 def _next_word(text: str, at: int) -> int:
-    """Return the begin of the word after the next blanks."""
+    """Return the start of the next word, after the blanks."""
     match = _BLANKS.search(text, at)
     return match.end() if match else len(text)

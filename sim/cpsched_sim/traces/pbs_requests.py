@@ -1,11 +1,11 @@
-"""The request of a PBS job: `select` and `place`, sizes and durations, as units of a replay.
+"""Convert the request of a PBS job (`select` and `place`, sizes and durations) to units of a replay.
 
-- Equal chunks become one unit each; `place=pack` makes a single unit of them.
-- `scatter` and `vscatter` put units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
-- Different chunks become equal units, one for each host of the job (one for each chunk if it never ran), each with an
-equal share of the sums, rounded up.
+- Equal chunks become one unit each; `place=pack` combines them into a single unit.
+- `scatter` and `vscatter` place units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
+- Different chunks become equal units, one per host of the job (one per chunk if it never ran). Each unit has an equal
+  share of the sums, rounded up.
 - Without `select`, as in Torque, the chunks are those of `nodes=2:ib:ppn=8+n3:ppn=2`, each on its own node if the job
-had that many hosts. Without `nodes`, the job has the cores of its slots (`exec_host=n1/0+n1/1`), or `ncpus`.
+  had that many hosts. Without `nodes`, the job has the cores of its slots (`exec_host=n1/0+n1/1`), or `ncpus`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUPED = "place=group=..., which does not count"
 
 
 class PbsRequestedUnits(NamedTuple):
-    """The units of a job's request, and the parts of it that a replay ignores."""
+    """The units of a job's request, and the parts of the request that a replay ignores."""
 
     units: UnitsRequest
     notes: tuple[str, ...]
@@ -42,7 +42,7 @@ class PbsRequestedUnits(NamedTuple):
 class _Chunks(NamedTuple):
     copies: int
     amounts: tuple[int, int, int]
-    """Cores, MiB of memory and GPUs of one chunk."""
+    """Cores, memory in MiB, and GPUs of one chunk."""
     has_others: bool
 
 
@@ -55,12 +55,12 @@ def mib_of(text: str) -> int:
 
 
 def hosts_of(exec_host: str) -> list[str]:
-    """Return the hosts of `a/0*2+b/1`, each once, in order."""
+    """Return the distinct hosts of `a/0*2+b/1`, in order."""
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
 
 def request_of(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
-    """Return the request in the fields of a line. Raise `InvalidValue`."""
+    """Parse the request in the fields of a line. Raise `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = hosts_of(fields.get("exec_host", ""))
     place = parse_place(fields.get("Resource_List.place", ""))
@@ -100,7 +100,7 @@ def request_of(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
 
 
 def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
-    """Parse `2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes or a name, and the request per node."""
+    """Parse `2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes or a name, with the request per node."""
     parts = [part.split(":") for part in text.partition("#")[0].split("+")]
     found: list[tuple[int, int, int, bool]] = []
     for words in parts:
@@ -117,7 +117,7 @@ def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
 
 
 def _by_slots(fields: Mapping[str, str]) -> list[_Chunks]:
-    """Return one unit, or one per host if the job had more slots than requested cores; it has no `nodes`."""
+    """Return one unit, or one per host if the job, which has no `nodes`, had more slots than requested cores."""
     whole, slots = _whole_job(fields), _slots_of(fields.get("exec_host", ""))
     cores, mib, gpus = whole.amounts
     if slots.total() <= cores:
@@ -136,7 +136,7 @@ def _slots_of(exec_host: str) -> Counter[str]:
 
 
 def _whole_job(fields: Mapping[str, str]) -> _Chunks:
-    """Return the sums of a job without select as one chunk."""
+    """Return the sums of a job without `select` as one chunk."""
     gpus = next((text for name in _GPUS if (text := fields.get(f"Resource_List.{name}"))), "0")
     cores = max(1, _whole("Resource_List.ncpus", fields.get("Resource_List.ncpus", "1")))
     memory = mib_of(fields.get("Resource_List.mem", "0"))
@@ -144,7 +144,7 @@ def _whole_job(fields: Mapping[str, str]) -> _Chunks:
 
 
 def _chunk(chunk: PbsSelectChunk) -> _Chunks:
-    """Return a chunk; without cores it has one, PBS's default."""
+    """Return the amounts of a chunk; the default is one core, as in PBS."""
     asked = chunk.asked
     gpus = next((asked[name] for name in _GPUS if name in asked), "0")
     amounts = _whole("ncpus", asked.get("ncpus", "1")), mib_of(asked.get("mem", "0")), _whole("ngpus", gpus)

@@ -51,14 +51,14 @@ _NUMBER = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7})|_\[[^|]*\]?)?$", re.ASCII)
 _LONG = 4000
 """Digits that Python accepts in a number."""
 _COMPONENTS = 9 * 10**6
-"""-79000001 is component 1 of heterogeneous job 7; no array has that many tasks."""
+"""Offset of the components of heterogeneous jobs: -79000001 is component 1 of job 7. No array has that many tasks."""
 _TIMES = ("Submit", "Eligible", "Start", "End")
 _ASKED = ("Partition", "NNodes", "NCPUS", "ReqTRES", "AllocTRES")
-"""The columns of a job's request."""
+"""The columns that contain a job's request."""
 _KNOWN_ASKS = 65_536
 """Cache size for parsed requests; most jobs repeat the request of another."""
 Taken = Sequence[str]
-"""Assumptions about a job, a sentence each."""
+"""Assumptions about a job, one sentence each."""
 _NO_NUMBER = (
     "a time like 1-02:00:00; minutes belong into TimelimitRaw: rename the column, or --columns TimelimitRaw=Timelimit"
 )
@@ -96,7 +96,7 @@ class SacctReader(TraceReader):
     @classmethod
     @override
     def recognises(cls, first: str) -> bool:
-        """Return whether the line is a header, or fields separated by `|`."""
+        """Return whether the line is a header or consists of fields separated by `|`."""
         between_bars = first.count("|") > 2 and not first.lstrip().startswith((";", "#"))
         return bool(separator_of(first)) or is_aligned(first) or between_bars
 
@@ -114,7 +114,7 @@ class SacctReader(TraceReader):
         self._use(AccountingColumns.of(first, dialect.columns))
 
     def _use(self, columns: AccountingColumns) -> None:
-        """Use these columns for the lines that follow."""
+        """Use these columns for all following lines."""
         if missing := columns.missing():
             rule = "is missing; add it to sacct's --format, or set its column with --columns NAME=COLUMN"
             raise self._wrong("columns", ", ".join(missing), rule)
@@ -123,7 +123,7 @@ class SacctReader(TraceReader):
         self._limit_in_minutes = "timelimit" not in columns.at
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield numbered lines, one per job; a name with a line break spans several lines of the file."""
+        """Yield numbered lines, one per job; a job name with line breaks spans several lines of the file."""
         begun: tuple[int, str] | None = None
         for number, text in lines_of(self.path):
             if not text.strip():
@@ -182,11 +182,11 @@ class SacctReader(TraceReader):
         )
 
     def _leave_out(self, fields: list[str], times: Sequence[int | None]) -> None:
-        """Count a job that never ran or has not ended; `times` are those of `_TIMES`."""
+        """Count a job that never ran or has not ended; `times` are in the order of `_TIMES`."""
         self.tally.dropped[self._why_not(fields, times[2], times[3])] += 1
 
     def _apply_header(self, text: str) -> None:
-        """Switch to the columns of a further header line, as in concatenated files."""
+        """Switch to the columns of another header line, which occurs in concatenated files."""
         try:
             if text.strip("\r\n") == self.columns.header:
                 return
@@ -200,7 +200,7 @@ class SacctReader(TraceReader):
             self._use(columns)
 
     def _check_cluster(self, cluster: str) -> None:
-        """Raise `InvalidTrace` if a job is from another cluster than those before."""
+        """Raise `InvalidTrace` if a job is from a different cluster than the previous jobs."""
         if cluster and cluster != self._cluster:
             if self._cluster:
                 rule = f"must be {self._cluster}, as above: a replay has one cluster; keep the lines of one"
@@ -210,10 +210,10 @@ class SacctReader(TraceReader):
     # ------------------------------------------------------------------------------------------ times
 
     def _times(self, fields: list[str]) -> list[int | None]:
-        """Return submission, eligibility, start and end; ambiguous hours of clock changes are resolved and counted."""
+        """Return submission, eligibility, start and end; resolve and count ambiguous times at clock changes."""
         found = [self._moments(fields, name) for name in _TIMES]
         for at, before, name in ((2, 0, "Wait"), (3, 2, "Elapsed")):
-            if self._at[_TIMES[at]] is None:  # the column is missing, but the time up to it exists
+            if self._at[_TIMES[at]] is None:  # the column is missing, but an alternative exists
                 after_s = self._seconds(fields, name)
                 found[at] = () if after_s is None else tuple(moment + after_s for moment in found[before])
         if all(len(at) < 2 for at in found):
@@ -239,7 +239,7 @@ class SacctReader(TraceReader):
     def _run_s(self, fields: list[str], start_s: int | None, end_s: int | None) -> int | None:
         """Return the run time, or None if the job did not run or has not ended.
 
-        Without a zone, a run over a clock change seems an hour longer or shorter than Elapsed.
+        Without a time zone, a run across a clock change appears an hour longer or shorter than Elapsed.
         """
         if start_s is None or end_s is None:
             return None
@@ -279,7 +279,7 @@ class SacctReader(TraceReader):
         return number_s(text, 60) if is_number(text) else self._duration_s("TimelimitRaw", text, "minutes, or a time")
 
     def _duration_s(self, field: str, text: str, form: str) -> int | None:
-        """Return a duration in seconds, or None if the job has none."""
+        """Return a duration in seconds, or None if the job has no limit."""
         try:
             return duration_s(text)
         except ValueError:
@@ -288,7 +288,7 @@ class SacctReader(TraceReader):
     # ------------------------------------------------------------------------------------------ numbers
 
     def _number(self, text: str, start_s: int, end_s: int, nodes: str) -> int | None:
-        """Return the job's number; a further run has its own number, and a run that was read before has None."""
+        """Return the job's number, a generated number for a further run, or None for a run already read."""
         id = self._told_number(text)
         try:
             run, is_task = self._runs.number(id, start_s, end_s, nodes)
@@ -307,7 +307,7 @@ class SacctReader(TraceReader):
     # ------------------------------------------------------------------------------------------ amounts
 
     def _ask(self, fields: list[str]) -> UnitsRequest:
-        """Return the request of a job; its assumptions are counted."""
+        """Return the request of a job, and count the assumptions made."""
         ask, taken = self._known_asks(*(self._word(fields, name) for name in _ASKED))
         self.tally.taken.update(taken)
         return self._asks.setdefault(ask, ask)
@@ -315,7 +315,7 @@ class SacctReader(TraceReader):
     def _asked(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[UnitsRequest, Taken]:
-        """Return the request for these texts, and its assumptions."""
+        """Parse these texts; return the request and the assumptions made."""
         tres, taken = self._tres(req_tres) | self._tres(alloc_tres), list[str]()
         nodes = self._nodes(tres.get("node") or nnodes, taken)
         cores = self._whole("NCPUS", tres.get("cpu") or ncpus)
@@ -327,14 +327,14 @@ class SacctReader(TraceReader):
         return UnitsRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
 
     def _nodes(self, text: str, taken: list[str]) -> int:
-        """Return the number of nodes; 1 if unknown, which is recorded in `taken`."""
+        """Return the number of nodes, or 1 if unknown, which is recorded in `taken`."""
         if text.lower() not in UNKNOWN:
             return self._whole("NNodes", text)
         taken.append("the number of nodes is missing, and taken for 1")
         return 1
 
     def _gpus(self, tres: dict[str, str]) -> int:
-        """Return the GPUs of any type, or the sum over types if there is no total."""
+        """Return the number of GPUs of any type: the total, or the sum over the types if there is no total."""
         typed = [text for name, text in tres.items() if name.startswith("gres/gpu:")]
         gpus = sum(self._whole("gres/gpu", text) for text in ([tres["gres/gpu"]] if "gres/gpu" in tres else typed))
         if gpus < 0:
@@ -350,7 +350,7 @@ class SacctReader(TraceReader):
         if not match:
             raise self._wrong("mem", text, "must be a number with K, M, G, T or P")
         mib = -(-float(match[1]) * _MIB_PER[match[2]] // 1)
-        if not mib <= MAX_AMOUNT:  # NaN if there are too many digits
+        if not mib <= MAX_AMOUNT:  # NaN if the number has too many digits
             raise self._wrong("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
         return int(mib)
 
@@ -361,11 +361,11 @@ class SacctReader(TraceReader):
         return "" if at is None else fields[at]
 
     def _word(self, fields: list[str], name: str) -> str:
-        """Return an interned field, since many jobs share it."""
+        """Return a field as an interned string, since many jobs share the same text."""
         return intern(self._get(fields, name))
 
     def _whole(self, field: str, text: str) -> int:
-        """Return a whole number; sacct prints 1024 as 1K, and tables may have 16.0 for 16."""
+        """Return a whole number; sacct prints 1024 as 1K, and tables may contain 16.0 for 16."""
         if text.isdecimal() and len(text) < _LONG:
             return int(text)
         match = _COUNT.match(text)

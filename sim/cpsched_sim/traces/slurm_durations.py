@@ -1,4 +1,4 @@
-"""Durations in the spellings of Slurm and of tables derived from its accounting data.
+"""Parse durations as written by Slurm and in tables derived from its accounting data.
 
 1-02:00:00, 02:00:00, 30:00 (minutes and seconds), 1-02, 1-02:00; pandas: 1 days 02:00:00
 """
@@ -10,7 +10,7 @@ import re
 from cpsched_sim.traces.timestamps import UNKNOWN
 
 NO_LIMIT = UNKNOWN | {"unlimited", "infinite", "partition_limit", "not_set", "invalid"}
-"""Values for no limit, in lower case; `INVALID` is Slurm's word for a negative time."""
+"""Values that mean no limit, in lower case; Slurm prints `INVALID` for a negative time."""
 _CLOCK = re.compile(r"(?:(\d{1,18}):)?(\d{1,18}):(\d{1,18})(?:\.\d+)?", re.ASCII)
 _DAYS = re.compile(
     r"(\d{1,18})(?:-|\s+days?(?:,?\s+|$))(?:(\d{1,3})(?::(\d{1,3}))?(?::(\d{1,3}))?(?:\.\d+)?)?", re.ASCII
@@ -19,12 +19,12 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a plain number, whole or decimal as some tables write it: `240.0`."""
+    """Return whether a text is a plain number, either whole or, as in some tables, decimal: `240.0`."""
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
 def number_s(text: str, unit_s: int) -> int:
-    """Convert a plain number of units to seconds, rounded up."""
+    """Convert a plain number of units of `unit_s` seconds to seconds, rounded up."""
     whole, _, fraction = text.strip().partition(".")
     parts: int = 10 ** len(fraction)
     return int(whole) * unit_s + -(-int(fraction or "0") * unit_s // parts)

@@ -49,7 +49,7 @@ NOT_RUN = "run time below 1 s (never ran, or unknown)"
 NO_PROCESSORS = "no processors, neither requested nor allocated"
 CUT = "run time longer than the requested time"
 _LOOKED_AT = 20
-"""Number of lines searched for one with enough fields for a job, which sets the number of fields of the file."""
+"""Number of lines that are searched for a job. The first line with enough fields sets the file's number of fields."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
@@ -61,13 +61,13 @@ class SwfReader(TraceReader):
     @classmethod
     @override
     def recognises(cls, first: str) -> bool:
-        """Return whether the line looks like this format, or holds only numbers."""
+        """Return whether the line looks like a line of this format, or contains only numbers."""
         words = first.split()
         return cls.looks_like_one(first) or (len(words) > 1 and all(map(_is_number, words)))
 
     @classmethod
     def looks_like_one(cls, line: str) -> bool:
-        """Return whether a line is a comment, or starts with a number and has enough fields for a job."""
+        """Return whether a line is a comment, or begins with a number and has enough fields for a job."""
         words = line.split()
         return words[0].startswith(";") or (len(words) >= FIELDS and _is_number(words[0]))
 
@@ -84,7 +84,7 @@ class SwfReader(TraceReader):
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
-        """Read to the first line with enough fields for a job; return the lines from the first non-comment on."""
+        """Read up to the first line with enough fields for a job; return the lines from the first non-comment on."""
         first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
@@ -218,7 +218,7 @@ def _is_number(word: str) -> bool:
 
 
 def name_of(number: str) -> str:
-    """Return the name that a number stands for."""
+    """Return the name for an executable, user or queue number."""
     return "" if number == "-1" else intern(number)
 
 

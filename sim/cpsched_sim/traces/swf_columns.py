@@ -1,8 +1,8 @@
-"""Read an SWF trace a block of lines at a time, straight into columns.
+"""Read an SWF trace block by block, directly into columns.
 
 A plain line has at least 18 fields, with an ordinary integer in each field that is used. The plain lines of a block are
-read with array operations, by the rules of `SwfReader`. `SwfReader` itself reads every other line. If any line breaks a
-rule, nothing is returned: `SwfReader` then reads the whole trace and reports the line.
+parsed with array operations, by the rules of `SwfReader`. `SwfReader` itself parses all other lines. If any line breaks
+a rule, nothing is returned, so that `SwfReader` reads the whole trace and reports the line.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cpsched_sim.traces.trace_columns import TraceColumns, zeros
 from cpsched_sim.traces.trace_record import UNLIMITED, ProcessorCountRequest, ResourceRequest
 
 _USED = (0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 13, 14, 15)
-"""The fields that `SwfReader` uses, from 0."""
+"""The fields that `SwfReader` uses, 0-based."""
 _DIGITS = 18
-"""Maximum digits of a plain number, so that 64 bits hold it."""
+"""Maximum number of digits of a plain number, so that it fits in 64 bits."""
 _IN_PLAIN_LINES = np.zeros(256, np.bool_)
-"""By byte, whether plain lines may have it: printable ASCII, blank, tab, line end."""
+"""Whether each byte may occur in a plain line: printable ASCII, blank, tab, line end."""
 _IN_PLAIN_LINES[32:127] = _IN_PLAIN_LINES[[9, 10]] = True
 _NEWLINE, _BLANK, _MINUS, _ZERO = b"\n -0"
 _NAMES = ("id", "submit_s", "run_s", "walltime_s", "recorded_start_s", "request", "user", "name", "queue")
@@ -37,9 +37,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumns | None:
-    """Return the jobs of the file of a reader that has read only the header, and count as the reader counts.
+    """Return the jobs of the file whose header `reader` has read, and update the reader's counts.
 
-    Return None if a line breaks a rule, if there is no job, and for a trace with requests for nodes.
+    Return None if a line breaks a rule, if there is no job, or if the trace has requests for nodes.
     """
     if reader.extended:
         return None
@@ -62,7 +62,7 @@ def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = Non
 class SwfColumns:
     """The jobs of a trace as columns, int64[J] in file order.
 
-    `request` indexes `asks`, in order of appearance; `user`, `name` and `queue` index `words`.
+    `request` indexes `asks`, which are in order of first appearance; `user`, `name` and `queue` index `words`.
     """
 
     def __init__(self, reader: SwfReader) -> None:
@@ -73,26 +73,26 @@ class SwfColumns:
         self._reader = reader
         self._pieces: dict[str, list[IntArray]] = {name: [] for name in _NAMES}
         self._ask_of: dict[tuple[int, ...], int] = {}
-        """Codes of requests by the numbers of a plain line."""
+        """Request codes by the numbers in a plain line."""
 
     def with_requests(self, requests: Sequence[Request]) -> TraceColumns:
-        """Return the jobs with `requests`, the meaning of `asks` on a system."""
+        """Return the jobs with `requests`, which are the `asks` converted for a system."""
         none, words = zeros(self.count), tuple(self.words)
         return TraceColumns(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
 
     def partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
-        """Return the number of jobs in each partition that a system lacks, in order of appearance."""
+        """Return the number of jobs in each partition missing from a system, in order of appearance."""
         asks, request = list(self.asks), self.columns["request"]
         lacking = np.array([lacks(ask.partition) for ask in asks])
         return Counter(asks[code].partition for code in request[lacking[request]].tolist())
 
     def join(self) -> bool:
-        """Join the pieces of the columns. Return whether there are jobs, each with a number of its own."""
+        """Join the pieces of the columns. Return whether there are jobs and their numbers are unique."""
         self.columns = {name: np.concatenate(self._pieces.pop(name)) for name in _NAMES}
         return self.count > 0 and bool((np.diff(np.sort(self.columns["id"])) > 0).all())
 
     def add_block(self, block: bytes) -> None:
-        """Add the jobs of some lines."""
+        """Add the jobs in a block of lines."""
         text, before = np.frombuffer(block, np.uint8), self._reader.line
         ends = np.flatnonzero(text == _NEWLINE)
         plain, fields, longer = _plain_lines(text, ends)
@@ -111,7 +111,7 @@ class SwfColumns:
         self._reader.line = before + len(ends)
 
     def add_lines(self, lines: Iterable[tuple[int, str]]) -> None:
-        """Add the jobs of numbered lines of any kind."""
+        """Add the jobs in numbered lines of any kind."""
         self._add(self._of_lines(lines)[1])
 
     def _add(self, columns: dict[str, IntArray]) -> None:
@@ -120,7 +120,7 @@ class SwfColumns:
         self.count += len(columns["id"])
 
     def _of_lines(self, lines: Iterable[tuple[int, str]]) -> tuple[IntArray, dict[str, IntArray]]:
-        """Return the numbers of the lines with jobs, and the columns of these jobs."""
+        """Return the numbers of the lines that contain jobs, and the columns of these jobs."""
         rows = []
         for number, text in lines:
             self._reader.line = number
@@ -137,7 +137,7 @@ class SwfColumns:
         return columns[0], dict(zip(_NAMES, columns[1:], strict=True))
 
     def _of_fields(self, fields: list[IntArray]) -> tuple[BoolArray, dict[str, IntArray]]:
-        """Return which plain lines have jobs, and the columns of these jobs. Raise `_Refused`."""
+        """Return which plain lines contain jobs, and the columns of these jobs. Raise `_Refused`."""
         tally, (submit_s, run_s, allocated, requested) = self._reader.tally, (fields[at] for at in (1, 3, 4, 6))
         ran, processors = run_s >= 1, np.where(requested > 0, requested, allocated)
         kept = ran & (processors >= 1)
@@ -172,7 +172,7 @@ class SwfColumns:
         }
 
     def _codes(self, *columns: IntArray) -> IntArray:
-        """Return the code of the request in each line."""
+        """Return the request code of each line."""
         keys = list(zip(*(column.tolist() for column in columns), strict=True))
         for key in dict.fromkeys(keys):
             if key not in self._ask_of:
@@ -186,7 +186,7 @@ class SwfColumns:
         return self.asks.setdefault(ask, len(self.asks))
 
     def _word_codes(self, numbers: IntArray) -> IntArray:
-        """Return the code of the name in each line."""
+        """Return the name code of each line."""
         different, at = np.unique(numbers, return_inverse=True)
         codes: IntArray = np.array([self._word(name_of(str(number))) for number in different.tolist()], np.int64)[at]
         return codes
@@ -205,7 +205,7 @@ def _count(reasons: Counter[str], reason: str, lines: BoolArray) -> None:
 
 
 def _plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntArray], BoolArray]:
-    """Return the plain lines of a block by index, the numbers in each field used, and which of them are longer."""
+    """Return the indices of a block's plain lines, the numbers in each used field, and which lines are longer."""
     is_blank = text <= _BLANK
     edges = np.flatnonzero(np.diff(is_blank, prepend=True))
     begins, stops = edges[::2], edges[1::2]
@@ -224,7 +224,7 @@ def _plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntArray],
 
 
 def _numbers(text: Bytes, begins: IntArray, stops: IntArray) -> tuple[IntArray, BoolArray]:
-    """Return the numbers in some fields, and which of them are written as `str` writes an integer."""
+    """Return the numbers in the given fields, and which of them are written exactly as `str` writes an integer."""
     is_negative = text[begins] == _MINUS
     begins = begins + is_negative
     digits = stops - begins

@@ -24,7 +24,7 @@ _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
 class SwfNodeField(NamedTuple):
-    """A job's nodes in field 21; `each_cores` are the cores of a node, or the job's cores on each."""
+    """The nodes in field 21; `each_cores` is the number of cores of a node, or of the job's cores on each node."""
 
     nodes: int
     each_cores: int
@@ -32,7 +32,7 @@ class SwfNodeField(NamedTuple):
 
 
 def nodes_of(text: str) -> SwfNodeField | None:
-    """Parse a description of nodes; None for another text or no nodes."""
+    """Parse field 21; return None if the text has another form or describes no nodes."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None
@@ -40,5 +40,5 @@ def nodes_of(text: str) -> SwfNodeField | None:
 
 
 def is_extended(fields: Sequence[str]) -> bool:
-    """Return whether a line has these fields."""
+    """Return whether a line has the additional fields."""
     return len(fields) == FIELDS and nodes_of(fields[FIELDS - 1]) is not None

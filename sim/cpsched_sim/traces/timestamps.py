@@ -1,6 +1,6 @@
-"""Times as printed by Slurm's commands: local times without a zone, ambiguous for an hour each autumn.
+"""Parse times printed by Slurm's commands: local times without a zone, which are ambiguous for one hour each autumn.
 
-`TZ=UTC sacct` avoids this. Otherwise the user sets the zone (`--zone Europe/Berlin`).
+`TZ=UTC sacct` avoids the ambiguity. Otherwise the user sets the zone (`--zone Europe/Berlin`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from zoneinfo import ZoneInfo
 from cpsched.errors import InvalidValue
 
 UNKNOWN = frozenset({"", "unknown", "none", "n/a", "-", "null", "(null)", "nan", "nat", "<na>"})
-"""Values for an unknown time, in lower case."""
+"""Values that mean an unknown time, in lower case."""
 HOUR_S = 3600
 _EPOCH_DIGITS = range(9, 13)
-"""A number with at least this many digits is seconds since 1970, as printed with `SLURM_TIME_FORMAT=%s`."""
+"""Numbers with this many digits are seconds since 1970, as printed with `SLURM_TIME_FORMAT=%s`."""
 _WHOLE = re.compile(r"^(\d+)\.0*$", re.ASCII)
-"""Seconds as tables write them if another job had none: `1763862092.0`."""
+"""Seconds as written in tables in which another job's value is missing: `1763862092.0`."""
 _FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
 
 PossibleTimes = tuple[int, ...]
-"""Possible meanings in seconds since 1970: none without a time, two in an ambiguous hour."""
+"""Possible interpretations in seconds since 1970: none for a missing time, two within an ambiguous hour."""
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the zone of an IANA name, UTC for "". Raise `InvalidValue`."""
+    """Return the time zone with an IANA name, or UTC for "". Raise `InvalidValue`."""
     if not name:
         return UTC
     try:
@@ -40,7 +40,10 @@ def zone_of(name: str) -> tzinfo:
 
 @lru_cache(maxsize=1024)
 def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
-    """Return the possible meanings of a time. Raise `InvalidValue` if it is not one, or skipped in this zone."""
+    """Return the possible interpretations of a time.
+
+    Raise `InvalidValue` if it is not a time or does not exist in the zone.
+    """
     if not text[:1].isdigit() and text.lower() in UNKNOWN:
         return ()
     text = _WHOLE.sub(r"\1", text)
@@ -63,10 +66,10 @@ def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
 
 
 def resolve_times(times: Sequence[PossibleTimes], elapsed_s: int | None) -> tuple[list[int | None], bool]:
-    """Return one meaning for each time, and whether it is the only possible one.
+    """Choose one interpretation for each time; return them, and whether no other choice is possible.
 
-    Times do not decrease, and the last two (start and end) are `elapsed_s` apart if possible. The first possible
-    meaning is chosen; if none is possible, the first one.
+    Times do not decrease, and the last two (start and end) are `elapsed_s` apart if possible. The first consistent
+    choice is used, or the first interpretation of each time if no choice is consistent.
     """
     known = [at for at in times if at]
     ascending = [choice for choice in product(*known) if all(a <= b for a, b in pairwise(choice))]

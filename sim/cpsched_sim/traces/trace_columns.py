@@ -1,4 +1,4 @@
-"""The jobs of a trace in columns, which a simulation reads. A job becomes an object when something asks for it."""
+"""The jobs of a trace in columns, for use by a simulation. A job object is created only when it is accessed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cpsched.model import NEVER, IntArray, Job, Request
 from cpsched_sim.traces.trace_job import TraceJob
 
 _CHUNK = 4096
-"""Jobs that become objects at a time when all are asked for."""
+"""Number of job objects created at a time when all are requested."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TraceColumns(Sequence[TraceJob]):
-    """Jobs in columns of equal length; as a sequence, its objects. A part of it shares objects that exist.
+    """Jobs in columns of equal length; as a sequence, job objects. A slice shares the objects that already exist.
 
     `recorded_start_s` is `NEVER` if unknown. `request` indexes `requests`; `user`, `name` and `queue` index `words`.
-    The other fields of a job have their defaults, unless the objects came first (`of`).
+    The other fields of a job have their defaults, unless the columns were created from job objects (`of`).
     """
 
     id: IntArray
@@ -38,11 +38,11 @@ class TraceColumns(Sequence[TraceJob]):
     requests: Sequence[Request]
     words: Sequence[str]
     objects: list[TraceJob | None]
-    """The jobs that were asked for; empty before the first."""
+    """The job objects created so far; empty before the first access."""
 
     @classmethod
     def of(cls, items: Iterable[TraceJob]) -> TraceColumns:
-        """Return the columns of jobs; columns are returned as they are."""
+        """Return the columns of jobs; return `items` unchanged if they are already columns."""
         if isinstance(items, TraceColumns):
             return items
         found = list(items)
@@ -72,7 +72,7 @@ class TraceColumns(Sequence[TraceJob]):
         )
 
     def take(self, chosen: IntArray | slice) -> Self:
-        """Return some jobs, by index, in the given order."""
+        """Return the jobs at the given indices, in the given order."""
         taken = {name: getattr(self, name)[chosen] for name in _COLUMNS}
         if isinstance(chosen, slice):
             objects = self.objects[chosen]
@@ -81,7 +81,7 @@ class TraceColumns(Sequence[TraceJob]):
         return type(self)(**taken, requests=self.requests, words=self.words, objects=objects)
 
     def per_job(self, values: Iterable[int]) -> IntArray:
-        """Return a value of each job from the values of `requests`."""
+        """Return one value per job, given one value per entry of `requests`."""
         of_request: IntArray = np.fromiter(values, np.int64, len(self.requests))[self.request]
         return of_request
 
@@ -119,7 +119,7 @@ class TraceColumns(Sequence[TraceJob]):
         return repr([*self])
 
     def _fill(self, part: slice) -> list[TraceJob]:
-        """Return the objects of a part; those that did not exist are made and kept."""
+        """Return the job objects of a slice; create and store those that do not exist yet."""
         if not self.objects:
             self.objects.extend([None] * len(self))
         found = self.objects[part]
@@ -166,5 +166,5 @@ class JobsOf(Sequence[Job]):
 
 
 def zeros(count: int) -> IntArray:
-    """Return a column of zeros that takes no memory."""
+    """Return a column of zeros that does not use memory."""
     return np.broadcast_to(np.int64(0), count)

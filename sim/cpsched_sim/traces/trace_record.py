@@ -52,8 +52,8 @@ ResourceRequest = ProcessorCountRequest | UnitsRequest
 class TraceRecord(NamedTuple):
     """One job of a trace. Missing names are "".
 
-    `start_s` is its real start, `nodes` its nodes as a Slurm hostlist. `qos` and `reservation` are those of its
-    submission. `soft_walltime_s` is the run time expected by the site, `power_w` its mean power. Unknown values are
+    `start_s` is its real start, `nodes` its nodes as a Slurm hostlist. `qos` and `reservation` are those given at
+    submission. `soft_walltime_s` is the run time expected by the site, `power_w` the mean power. Unknown values are
     None.
     """
 
@@ -74,7 +74,7 @@ class TraceRecord(NamedTuple):
     power_w: int | None = None
 
     def with_request(self, request: Request) -> TraceJob:
-        """Return the job with `request`, the meaning of `ask` on a system."""
+        """Return the job with `request`, which is `ask` converted for a system."""
         job = Job(
             id=self.id,
             submit_s=self.submit_s,
@@ -95,28 +95,28 @@ _WORDS = ("user", "name", "queue", "account")
 
 
 UNLIMITED = "walltime is the run time, since the limit is missing"
-"""Assumption in a job without a limit."""
+"""The assumption made for a job without a limit."""
 MOST_REASONS = 10
-"""Maximum number of reasons of one kind that are listed."""
+"""Maximum number of reasons of one kind to list."""
 MOST_EXAMPLES = 5
-"""Maximum number of broken lines that are quoted."""
+"""Maximum number of broken lines to quote."""
 
 
 class TraceReaderCounts:
-    """A reader's statistics by reason: jobs dropped, jobs cut, lines skipped."""
+    """A reader's counts by reason: dropped jobs, cut jobs and skipped lines."""
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        """What was ignored in lines that were read."""
+        """Information that was ignored in lines that were read."""
         self.taken: Counter[str] = Counter()
-        """Assumptions in jobs that were read."""
+        """Assumptions made for jobs that were read."""
         self.read = 0
-        """Lines that could be read, with or without a job."""
+        """Number of lines that could be read, with or without a job."""
         self.broken = 0
-        """Lines that could not be read, all of them also in `skipped`."""
+        """Number of lines that could not be read; all of them are also counted in `skipped`."""
         self.examples: list[str] = []
         """The first broken lines, each with its number and the rule."""
 
@@ -128,9 +128,9 @@ class TraceReaderCounts:
             self.examples.append(str(error))
 
     def lines(self, left_out: bool = True) -> list[str]:
-        """Return a sentence with its count for each reason, and the first broken lines.
+        """Return one sentence with a count per reason, and the first broken lines.
 
-        `left_out` includes dropped jobs and skipped lines.
+        With `left_out`, include dropped jobs and skipped lines.
         """
         kinds = [("cut", self.cut)]
         if left_out:
@@ -150,10 +150,10 @@ def _sentences(verb: str, one: str, reasons: Counter[str]) -> list[str]:
 
 
 class TraceReader:
-    """A trace file opened for reading: its header at once, its jobs lazily.
+    """A trace file opened for reading; its header is read immediately, its jobs lazily.
 
-    A format is a subclass, in a file of this folder that lists it in `LISTED`. `__init__` fills `header`. A format must
-    implement `recognises` and `_record`, and `_lines` if it has a header.
+    A format is a subclass in a module of this package that lists it in `LISTED`. `__init__` fills `header`. A format
+    must implement `recognises` and `_record`, and also `_lines` if it has a header.
     """
 
     @classmethod
@@ -164,7 +164,7 @@ class TraceReader:
     def __init__(self, path: Path, lenient: bool = False) -> None:
         self.path = path
         self.resources: tuple[str, ...] = ("processors",)
-        """The resources that jobs may request; processors if they request only processors."""
+        """The resources that jobs may request; `processors` if jobs request only processors."""
         self.lenient = lenient
         self.header: dict[str, str] = {}
         self.tally = TraceReaderCounts()
@@ -197,7 +197,7 @@ class TraceReader:
             yield record
 
     def read_line(self, text: str) -> TraceRecord | None:
-        """Return the job of the line `self.line`, or None if it has none. Raise `InvalidTrace`."""
+        """Return the job in line number `self.line`, or None if it has none. Raise `InvalidTrace`."""
         if len(text) > MAX_LINE_CHARS:
             raise self._too_long(text)
         record = self._record(text)
@@ -206,19 +206,19 @@ class TraceReader:
         return record
 
     def count_without_job(self, text: str) -> None:
-        """Count a line without a job. Raise `InvalidTrace` beyond the limit."""
+        """Count a line without a job. Raise `InvalidTrace` if there are too many."""
         self.tally.read += 1
         if text.lstrip()[:1] in _NO_JOB:
             self._pass_over()
 
     def _pass_over(self) -> None:
-        """Count one more line without a job. Raise `InvalidTrace` beyond the limit."""
+        """Count one more line without a job. Raise `InvalidTrace` if there are too many."""
         self._aside += 1
         if self._aside > MAX_LINES_ASIDE:
             raise self._wrong("lines", f"{self._aside:,} without a job", f"must not be more than {MAX_LINES_ASIDE:,}")
 
     def _keeps(self, text: str) -> bool:
-        """Return whether one more line of the header is stored."""
+        """Return whether another line of the header may be stored."""
         self._header_lines += 1
         self._header_chars += len(text)
         return self._header_lines <= MAX_HEADER_LINES and self._header_chars <= MAX_HEADER_CHARS
@@ -227,7 +227,7 @@ class TraceReader:
         return self._wrong("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
 
     def _check(self, record: TraceRecord, text: str) -> None:
-        """Check the bounds of every format. A system checks amounts."""
+        """Check the bounds that apply to every format. Amounts are checked against a system later."""
         id, submit_s, run_s, walltime_s = record[:4]
         if not -MAX_ID <= id <= MAX_ID:
             raise self._wrong("job", id, f"must be within {MAX_ID:,}")
@@ -244,22 +244,22 @@ class TraceReader:
                     raise self._wrong(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield numbered lines that may have a job: the whole file, unless overridden."""
+        """Yield numbered lines that may contain a job: the whole file, unless overridden."""
         return lines_of(self.path)
 
     def _record(self, text: str) -> TraceRecord | None:
-        """Return the job of a line; None if it has none, or if it was dropped and counted."""
+        """Return the job of a line, or None if the line has no job or the job is counted and dropped."""
         raise NotImplementedError
 
     def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
-        """Return the recorded start if it is possible, otherwise count it and return None."""
+        """Return the recorded start if it is plausible; otherwise count it and return None."""
         if start_s >= submit_s:
             return start_s
         self.tally.taken["the start is before the submission, and does not count as recorded"] += 1
         return None
 
     def _unlimited_s(self, run_s: int) -> int:
-        """Return the walltime of a job without a limit, and count it."""
+        """Return the run time as the walltime of a job without a limit, and count the job."""
         self.tally.taken[UNLIMITED] += 1
         return run_s
 

@@ -1,4 +1,4 @@
-"""Parts of a trace by date: `2012-02-01`, `2012-02-01T12:00`, or `+30d` and `+12h`."""
+"""Select parts of a trace by date: `2012-02-01`, `2012-02-01T12:00`, or `+30d` and `+12h`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (days) or
 
 @dataclass(frozen=True, slots=True)
 class DateRange:
-    """Jobs that arrive at or after `from_` and before `to`; "" is no bound.
+    """Jobs that arrive at or after `from_` and before `to`; "" means no bound.
 
-    `+30d` counts from the first job in `from_`, and from the begin of the part in `to`. `zone` is the zone of the
-    dates, by default UTC.
+    `+30d` counts from the first job in `from_`, and from the beginning of the part in `to`. `zone` is the time zone of
+    the dates, by default UTC.
     """
 
     from_: str = ""
@@ -30,7 +30,7 @@ class DateRange:
     zone: str = ""
 
     def select_jobs(self, jobs: Sequence[TraceJob], epoch_s: int) -> list[TraceJob]:
-        """Return these jobs, which must be in order of arrival. Raise `InvalidValue`."""
+        """Return the jobs in the range; `jobs` must be in order of arrival. Raise `InvalidValue`."""
         if not jobs or self == ALL_DATES:
             return list(jobs)
         first_s = jobs[0].job.submit_s
@@ -59,17 +59,17 @@ class DateRange:
 
 
 ALL_DATES = DateRange()
-"""The whole trace."""
+"""The range of the whole trace."""
 
 
 def epoch_of(header: Mapping[str, str]) -> int:
-    """Return the offset of a trace's times from 1970: the header's UnixStartTime, or 0."""
+    """Return the time since 1970 that corresponds to a trace's time 0: the header's UnixStartTime, or 0."""
     start = header.get("UnixStartTime", "").split()
     return int(start[0]) if start and start[0].isascii() and start[0].isdigit() and len(start[0]) < 13 else 0
 
 
 def dates_of(jobs: Sequence[TraceJob], epoch_s: int) -> str:
-    """Return the dates of arrival, `2012-02-03 to 2012-10-12`, or the number of days; "" without jobs."""
+    """Return the range of arrival dates, `2012-02-03 to 2012-10-12`, or the number of days; "" without jobs."""
     if not jobs:
         return ""
     first_s, last_s = (jobs[at].job.submit_s + epoch_s for at in (0, -1))
@@ -77,5 +77,5 @@ def dates_of(jobs: Sequence[TraceJob], epoch_s: int) -> str:
         return f"{(last_s - first_s) / 86_400:.1f} days"
     try:
         return " to ".join(f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}" for at_s in (first_s, last_s))
-    except (ValueError, OverflowError, OSError):  # a trace's times may exceed the range of dates
+    except (ValueError, OverflowError, OSError):  # a trace's times may be outside the range of dates
         return f"{(last_s - first_s) / 86_400:.1f} days"

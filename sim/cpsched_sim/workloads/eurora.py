@@ -36,10 +36,10 @@ from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 RESOURCES = ("cores", "memory_mib", "gpus", "mics")
 JOBS_PER_DAY = 372_321 / 304.4
-"""The ten busiest months of Eurora."""
+"""Jobs per day in Eurora's ten busiest months."""
 USERS = 140
 MAX_JOBS = 4_000_000
-"""Maximum number of jobs; this many take about 3 GB of memory."""
+"""Maximum number of jobs; this number of jobs takes about 3 GB of memory."""
 MAX_DAYS = 36_525
 """A century."""
 PUBLISHED = {
@@ -96,12 +96,12 @@ _QUEUES = {"debug": 1800, "parallel": 14_400, "np_parallel": 21_600, "longpar": 
 _LAST_QUEUE = "longpar"
 _FAMILIAR = {"debug": 0.08, "parallel": 0.53, "np_parallel": 0.17, "longpar": 0.22}
 _UNTRIED = {"debug": 0.54, "parallel": 0.38, "np_parallel": 0.05, "longpar": 0.03}
-"""Queue shares for a known application, and for a new one."""
+"""Queue shares of known applications and of new ones."""
 _NEW_APPLICATION = 0.78
 _SPREADS = ((0.0, 0.24), (0.12, 0.24), (0.5, 0.52))
-"""Runs of a regime last its duration times 1 +- the first number; the second is the share of such regimes."""
+"""Pairs (spread, share): runs last the regime's duration times 1 +- the spread, in this share of the regimes."""
 _KILLED = 0.036
-"""Share of jobs that reach their walltime."""
+"""Share of the jobs that reach their walltime."""
 _BURSTS = (1, 1, 2, 3, 5, 10, 30)
 _THINK_S = (30, 120, 600, 1800, 7200, 28_800)
 _HOURS = (3, 2, 2, 1, 1, 1, 2, 3, 6, 9, 10, 10, 8, 9, 10, 10, 9, 8, 6, 5, 4, 4, 4, 3)
@@ -110,7 +110,7 @@ _WEEKDAYS = (10, 11, 11, 11, 9, 5, 4)
 
 @dataclass(slots=True)
 class _Regime:
-    """A user running one application with one duration for a while."""
+    """A period in which a user runs one application with one typical duration."""
 
     kind: _Class
     jobs: int
@@ -139,7 +139,7 @@ class _Application:
 
 
 def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
-    """Generate `days` days of Eurora in order of arrival; `load` multiplies the number of jobs. Deterministic."""
+    """Generate the jobs of `days` days in order of arrival; `load` multiplies the number of jobs. Deterministic."""
     require(days > 0, "days", days, "must be positive")
     require(
         days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be at least a second and at most {MAX_DAYS:,}"
@@ -170,7 +170,7 @@ def eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[TraceJob]:
 
 
 def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_Regime]:
-    """Return the regimes of all classes, shuffled; the short class takes the remainder of rounding."""
+    """Return the regimes of all classes, shuffled; the short class absorbs rounding differences."""
     quotas = [round(kind.share * jobs) for kind in _CLASSES[1:]]
     quotas.insert(0, jobs - sum(quotas))
     regimes = [r for kind, quota in zip(_CLASSES, quotas, strict=True) if quota for r in _regimes(rng, kind, quota)]
@@ -197,7 +197,7 @@ def _regimes(rng: np.random.Generator, kind: _Class, jobs: int) -> list[_Regime]
 
 
 def _lengths(jobs: int, mean: float) -> FloatArray:
-    """Jobs per regime: skewed, ascending, whole, and `jobs` in sum."""
+    """Return the jobs per regime: whole numbers with a skewed distribution, ascending, with sum `jobs`."""
     count = max(1, round(jobs / mean))
     shape = _quantiles((10, 20, 30, 45, 60, 90, 150, 400), count)
     lengths: FloatArray = np.maximum(1, np.floor(shape / shape.sum() * jobs))
@@ -209,26 +209,27 @@ def _lengths(jobs: int, mean: float) -> FloatArray:
 
 
 def _quantiles(table: Sequence[int], count: int) -> FloatArray:
-    """`count` values evenly over the distribution whose equidistant quantiles `table` lists; ascending."""
+    """Return `count` equidistant quantiles, ascending, of the distribution with the quantiles in `table`."""
     at = (np.arange(count) + 0.5) / count * (len(table) - 1)
     return np.asarray(np.interp(at, np.arange(len(table)), table), dtype=np.float64)
 
 
 def _drawn(rng: np.random.Generator, table: Sequence[int]) -> float:
-    """A random value of that distribution."""
+    """Draw a value from the distribution with the equidistant quantiles in `table`."""
     return float(np.interp(rng.random() * (len(table) - 1), np.arange(len(table)), table))
 
 
 def _deck(weights: Sequence[float], count: int) -> FloatArray:
-    """`count` indices of `weights`, each as often as its weight says; ascending."""
+    """Return `count` indices of `weights`, each index as often as its weight requires; ascending."""
     upto = np.cumsum(weights)
     return np.asarray(np.searchsorted(upto, (np.arange(count) + 0.5) / count * upto[-1]), dtype=np.float64)
 
 
 def _dealt(rng: np.random.Generator, values: FloatArray, weights: FloatArray) -> FloatArray:
-    """`values` in an order that is random, yet gives positions of any weight their fair share of each.
+    """Return `values` in a random order in which positions of every weight receive a fair share of each value.
 
-    Positions are put into blocks of like weight, values dealt round the blocks like cards, then shuffled within.
+    Positions are grouped into blocks of similar weight. Values are dealt to the blocks in turn, then shuffled within
+    each block.
     """
     blocks = max(1, len(values) // 12)
     order, ascending = np.argsort(weights, kind="stable"), np.sort(values)
@@ -239,13 +240,13 @@ def _dealt(rng: np.random.Generator, values: FloatArray, weights: FloatArray) ->
 
 
 def _pick(rng: np.random.Generator, weights: npt.ArrayLike) -> int:
-    """A random index, as likely as its weight says."""
+    """Draw an index with probability proportional to its weight."""
     upto = np.cumsum(weights)
     return min(int(np.searchsorted(upto, rng.random() * upto[-1], side="right")), len(upto) - 1)
 
 
 def _starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]:
-    """Return the starts of regimes, ascending: fewer at night and on weekends; day 0 is a Monday."""
+    """Return the start times of the regimes, ascending, with fewer at night and on weekends. Day 0 is a Monday."""
     hours = np.arange(-(-horizon_s // 3600))
     weights = np.take(_HOURS, hours % 24) * np.take(_WEEKDAYS, hours // 24 % 7)
     upto = np.concatenate([[0], np.cumsum(weights)])
@@ -286,14 +287,14 @@ class _Users:
 
 
 class _Shares:
-    """Assign names so that each has its share of the jobs at any time."""
+    """A weighted choice of names in which each name has its share of the jobs at any time."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self._shares = shares
         self._given = dict.fromkeys(shares, 0)
 
     def next(self, jobs: int, allowed: Iterable[str]) -> str:
-        """Return the allowed name that is farthest below its share."""
+        """Return the allowed name that is farthest below its share of the jobs."""
         total = sum(self._given.values()) + jobs
         name = max(allowed, key=lambda name: self._shares[name] * total - self._given[name])
         self._given[name] += jobs
@@ -307,7 +308,7 @@ class _Queues:
         self._wishes = {False: _Shares(_FAMILIAR), True: _Shares(_UNTRIED)}
 
     def choose(self, regime: _Regime, is_new: bool) -> tuple[str, int]:
-        """Return name and walltime; a regime that reaches its walltime requested slightly less than it needs."""
+        """Return the queue's name and the walltime; if the regime reaches its walltime, it is slightly too short."""
         longest_s = regime.duration_s * (1 + regime.spread)
         fits = [name for name, limit_s in _QUEUES.items() if limit_s >= longest_s] or [_LAST_QUEUE]
         queue = self._wishes[is_new].next(regime.jobs, fits)
@@ -322,10 +323,10 @@ def _ask(regime: _Regime, application: _Application) -> UnitsRequest:
 
 
 def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_s: int) -> list[int]:
-    """Return arrivals in bursts of a few seconds, each after the end of the last and a think time. Ascending.
+    """Return ascending arrivals in bursts of a few seconds, each after the previous one's end and a think time.
 
-    Arrivals after the horizon wrap around to its beginning, as if the regime had begun before, so that the workload is
-    stationary for any horizon.
+    Arrivals after the horizon wrap around to the beginning, as if the regime had started earlier, so that the workload
+    is stationary for any horizon.
     """
     offsets: list[float] = []
     at = 0.0
@@ -337,7 +338,7 @@ def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_
 
 
 def _runs_s(rng: np.random.Generator, regime: _Regime, walltime_s: int) -> list[int]:
-    """Return run times within the class's bounds; beyond the walltime if it is reached, otherwise within it."""
+    """Return run times within the class's bounds: beyond the walltime if the regime reaches it, otherwise below."""
     draws = rng.random(regime.jobs)
     if regime.killed:
         return [walltime_s + 1 + int(draw * 40) for draw in draws]

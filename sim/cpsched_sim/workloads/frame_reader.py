@@ -1,4 +1,4 @@
-"""Jobs from a pandas frame: what `Workload.to_frame` gives, or a table of one's own."""
+"""Read jobs from a pandas frame, which may be the result of `Workload.to_frame` or the user's own table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FrameReader(ParquetTraceReader):
-    """A frame as a trace: messages name row and column."""
+    """A frame as a trace; messages contain row and column."""
 
     NEEDED: ClassVar = ("submit_s", "run_s", "processors")
     ALSO: ClassVar = ("job", "walltime_s", "user", "name", "queue", "account", "recorded_start_s")
@@ -69,7 +69,7 @@ class FrameReader(ParquetTraceReader):
 
 
 def _seconds(value: Any) -> Any:
-    """Whole seconds of a `Timestamp` (since 1970, UTC where it has no zone) or a `Timedelta`; other values as given."""
+    """Convert a `Timestamp` (default zone UTC) or `Timedelta` to whole seconds; return other values unchanged."""
     if hasattr(value, "total_seconds"):
         return int(value.total_seconds())
     return int(value.timestamp()) if hasattr(value, "timestamp") else value
@@ -83,15 +83,16 @@ def from_frame(
     processors: int | None = None,
     lenient: bool = False,
 ) -> Workload:
-    """Make a workload of a pandas frame, a row per job.
+    """Create a workload from a pandas frame with one row per job.
 
-    - `frame` needs the columns submit_s, run_s (seconds) and processors (whole numbers); it may have job (its number;
-      also as index), walltime_s, user, name, queue, account and recorded_start_s. `columns` names those that are called
-      otherwise: `{"submit_s": "SubmitTime"}`. Timestamps and timedeltas become seconds.
-    - `system` is a name or a system file, by default a pool of `processors`, or of as many as the largest job has.
+    - `frame` must have the columns submit_s, run_s (seconds) and processors (whole numbers). Optional columns are job
+      (the job's number, which may also be the index), walltime_s, user, name, queue, account and recorded_start_s.
+      `columns` maps these to the frame's own names: `{"submit_s": "SubmitTime"}`. Timestamps and timedeltas are
+      converted to seconds.
+    - `system` is a name or a system file. The default is a pool of `processors`, or as many as the largest job has.
 
-    Raises `InvalidValue` for columns that are not there, `InvalidTrace` with row and column for a job that breaks a
-    rule or could never fit, unless `lenient`: then it is counted in `notes`.
+    Raise `InvalidValue` for missing columns, and `InvalidTrace` with row and column for a job that breaks a rule or can
+    never fit. If `lenient`, count such jobs in `notes` instead.
     """
     reader = FrameReader(frame, columns or {}, lenient)
     counts = [int(row["processors"]) for row in reader.rows if isinstance(row["processors"], int | float)]

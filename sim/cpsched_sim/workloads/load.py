@@ -54,15 +54,15 @@ if TYPE_CHECKING:
 _OTHERS = "set a known system or a system file with --system"
 _TOO_LARGE = "correct the system, or leave such jobs out with lenient"
 ACCOUNTING = (SacctReader, PbsAccountingReader)
-"""Formats with user options: a `TraceDialect`."""
+"""Formats with user options, given as a `TraceDialect`."""
 _LOOKED_AT = 20
-"""Number of lines of which one must look like SWF, if no format recognises the first line."""
+"""Number of first lines of which one must look like SWF if no format recognises the first line."""
 MOST_BROKEN = 0.5
-"""Maximum share of broken lines if reading is lenient; beyond it the format is probably wrong."""
+"""Maximum share of broken lines in lenient reading; a larger share suggests the wrong format."""
 FEW_BROKEN = 10
-"""Number of broken lines that are always tolerated."""
+"""Number of broken lines that lenient reading always tolerates."""
 _SOME = 5
-"""Maximum number of partitions in a note, or columns in a message."""
+"""Maximum number of partitions in a note, or of columns in a message."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,11 +75,11 @@ class Workload:
     jobs: Sequence[TraceJob]
     header: Mapping[str, str]
     notes: tuple[str, ...]
-    """What was dropped, cut and skipped, a sentence per reason."""
+    """What was dropped, cut and skipped, one sentence per reason."""
     origin: Mapping[str, object] = field(default_factory=dict)
-    """Its sources: trace_sha256, system_sha256, max_jobs, lenient. Empty if it was made in memory."""
+    """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
     site: SitePolicy | None = None
-    """The policy of the replay, whose accounts include the users of the jobs."""
+    """The site policy for the replay, with accounts that include the users of the jobs."""
 
     def __repr__(self) -> str:
         return f"<Workload {self.name}: {self.summary}>"
@@ -90,18 +90,20 @@ class Workload:
 
     @property
     def summary(self) -> str:
-        """Return number of jobs, dates and system in one line."""
+        """Return the number of jobs, the dates and the system in one line."""
         parts = [format_count(len(self.jobs), "job"), dates_of(self.jobs, epoch_of(self.header))]
         nodes, amount = len(self.cluster.capacity), int(self.cluster.capacity[:, 0].sum())
         parts.append(f"on {self.system}: {format_count(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
         return ", ".join(filter(None, parts))
 
     def between(self, from_: object = "", to: object = "", zone: str = "") -> Workload:
-        """The jobs that arrive from `from_` on and before `to`.
+        """Return the jobs that arrive at or after `from_` and before `to`.
 
-        Each is a `date`, a `datetime`, or a text as of `cpsched simulate --from`: `2012-02-01T12:00`, `+30d`, `+12h`
-        (from the first job, and in `to` from the begin of the part). Without a zone it is in `zone`, UTC by default.
-        Raises `InvalidValue` for what is no date, or where the trace has none; `InputError` where no job is left.
+        Each bound is a `date`, a `datetime`, or a text as in `cpsched simulate --from`: `2012-02-01T12:00`, `+30d`,
+        `+12h`
+        (from the first job, and in `to` from the beginning of the part). A bound without a time zone is in `zone`, by
+        default UTC. Raise `InvalidValue` for an invalid date, or if the trace has no dates; `InputError` if no job is
+        left.
         """
         wanted = DateRange(str(from_), str(to), zone)
         epoch_s = epoch_of(self.header)
@@ -110,25 +112,25 @@ class Workload:
         return self._part(jobs, asdict(wanted))
 
     def head(self, jobs: int) -> Workload:
-        """The first `jobs` jobs. Raises `InvalidValue` for fewer than one."""
+        """Return the first `jobs` jobs as a workload. Raise `InvalidValue` if `jobs` is less than one."""
         require(jobs > 0, "jobs", jobs, "must be positive")
         return self._part(self.jobs[:jobs], jobs)
 
     def _part(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
-        """Some of the jobs; `origin` says by which cuts, in their order."""
+        """Return a workload of some of the jobs; `origin` records the cuts in order."""
         parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
         return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
 
     def to_frame(self) -> DataFrame:
-        """The jobs as a pandas frame, a row each by job id. Raises `InputError` without pandas.
+        """Return the jobs as a pandas frame, one row per job id. Raise `InputError` without pandas.
 
-        Columns are those of `Simulation.to_frame()` that need no schedule. All times are seconds of the trace.
+        The columns are those of `Simulation.to_frame()` that need no schedule. All times are seconds of the trace.
         """
         return frame_of_jobs(self.jobs)
 
 
 def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
-    """Put the workload under a site's policy, given or in a file: its jobs get account, QOS and tier."""
+    """Return the workload under a site policy, given as an object or a file; its jobs receive account, QOS and tier."""
     if not isinstance(policy, SitePolicy):
         policy = load_policy(Path(policy))
     site, jobs = policy.with_users_of(workload.jobs)
@@ -136,7 +138,7 @@ def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[st
 
 
 FORMATS: Registry[TraceReader] = Registry("trace format", "cpsched.formats", TraceReader, ("cpsched_sim.traces",))
-"""The formats by name, from the modules of `cpsched_sim.traces` and from plug-ins."""
+"""The trace formats by name, from the modules of `cpsched_sim.traces` and from plug-ins."""
 
 
 def open_trace(
@@ -146,8 +148,8 @@ def open_trace(
 
     A `dialect` with columns selects accounting data, regardless of the first line.
 
-    Raise `UnknownName` or `PluginLoadError` for an unavailable format, `InputError` if the file cannot be read or has
-    no known format, with a guess of what it is.
+    Raise `UnknownName` or `PluginLoadError` for an unavailable format, and `InputError` if the file cannot be read or
+    has no known format, with a guess of what the file is.
     """
     if format is None and dialect.columns:
         return SacctReader(path, lenient, dialect)
@@ -162,7 +164,7 @@ def open_trace(
 
 @contextmanager
 def _faults_of(format: str, reader: TraceReader | None = None) -> Iterator[None]:
-    """Raise `PluginError` for an unexpected exception of a format."""
+    """Raise `PluginError` for an unexpected exception raised by a format."""
     try:
         yield
     except (CpschedError, OSError, MemoryError):
@@ -176,7 +178,7 @@ def _faults_of(format: str, reader: TraceReader | None = None) -> Iterator[None]
 def _recognised(path: Path) -> Registration:
     """Return the format that recognises the first line: the project's, then plug-ins' (broken ones are skipped).
 
-    If the first lines are damaged and another looks like SWF, the format is SWF; the reader then reports the line.
+    If the first lines are damaged and a later one looks like SWF, the format is SWF; the reader then reports the line.
     """
     glance = sniff_file(dated_files(path)[0] if has_dated_files(path) else path)
     formats = [known for known in FORMATS.iterate_registrations() if isinstance(known, Registration)]
@@ -197,7 +199,7 @@ def _is_table(format: Registration) -> bool:
 
 
 def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
-    """Return the format that knows the columns of a Parquet table. Raise `InputError` if none does."""
+    """Return the format that recognises the columns of a Parquet table. Raise `InputError` if none does."""
     names = columns_of(path)
     tables = list(filter(_is_table, formats))
     for known in tables:
@@ -209,7 +211,7 @@ def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
 
 
 def _knows(format: Registration, first: str) -> bool:
-    """Return whether a format recognises a first line. Raise `PluginError` if it fails."""
+    """Return whether a format recognises a first line. Raise `PluginError` if the format fails."""
     with _faults_of(format.name):
         return bool(getattr(format.factory, "recognises", _nothing)(first))
 
@@ -279,7 +281,7 @@ def load_jobs(
 ) -> Sequence[TraceJob]:
     """Read the jobs of a trace in order of arrival without a system, for studies without placement.
 
-    Requests only distinguish jobs, as predictors do. Raise `InvalidTrace`, `InputError`.
+    Requests serve only to distinguish jobs, as in predictors. Raise `InvalidTrace` or `InputError`.
     """
     reader = open_trace(path, lenient, format, dialect)
     jobs = _jobs(
@@ -292,7 +294,7 @@ def load_jobs(
 def _part(
     jobs: Sequence[TraceJob], between: DateRange, max_jobs: int | None, reader: TraceReader
 ) -> Sequence[TraceJob]:
-    """Return the jobs of a part of a trace, at most `max_jobs`. Raise `InputError` if there are none."""
+    """Return the jobs in one part of a trace, at most `max_jobs`. Raise `InputError` if there are none."""
     if between == ALL_DATES:
         return jobs
     epoch_s = epoch_of(reader.header)
@@ -334,7 +336,7 @@ def _jobs(
 
 
 def _in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> TraceColumns | None:
-    """Return the jobs of a trace without errors, and count for its reader; None for any other trace."""
+    """Return the jobs of an error-free trace in columns and update the reader's counts; otherwise return None."""
     fresh = SwfReader(reader.path, reader.lenient)
     found = read_columns(fresh, progress)
     if found is None:
@@ -350,7 +352,7 @@ def _in_columns(reader: SwfReader, target: System, progress: Callable[[int], Non
 
 
 def check_broken(reader: TraceReader) -> None:
-    """Raise `InputError` if more lines are broken than in a merely damaged file."""
+    """Raise `InputError` if more lines are broken than plausible for a damaged file."""
     tally = reader.tally
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
@@ -367,7 +369,7 @@ def _strange(partitions: Counter[str], system: str) -> str:
 
 
 def _system(system: str | SystemFile | None, reader: TraceReader) -> System:
-    """Return the given system, or the one named in the trace, which is never opened as a path."""
+    """Return the given system or the one named in the trace; the latter is never opened as a path."""
     if system is None and (named := reader.header.get("system")):
         try:
             file = named_system(named)
@@ -382,7 +384,10 @@ def _system(system: str | SystemFile | None, reader: TraceReader) -> System:
 
 
 def job_from_record(record: TraceRecord, system: System, reader: TraceReader) -> TraceJob | None:
-    """Convert a record's job for a system; if it cannot fit, raise `InvalidTrace`, or count it if lenient."""
+    """Convert a record to a job of a system.
+
+    If it cannot fit, raise `InvalidTrace`, or count it and return None if lenient.
+    """
     for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:
             raise TypeError(f"{name}={value!r}: must be an int")
@@ -398,7 +403,7 @@ def job_from_record(record: TraceRecord, system: System, reader: TraceReader) ->
 
 
 def _sorted(jobs: Sequence[TraceJob]) -> tuple[Sequence[TraceJob], list[str]]:
-    """Return the jobs in order of arrival, with a note if they were not in this order."""
+    """Return the jobs in order of arrival, and a note if their order has changed."""
     columns = TraceColumns.of(jobs)
     late = int(np.count_nonzero(np.diff(columns.submit_s) < 0))
     if not late:

@@ -32,7 +32,7 @@ from cpsched_sim.workloads.walltime_estimates import LONGEST_S, estimates_s
 
 SERIAL = 0.244
 POWER_OF_TWO = 0.576
-"""Share of all jobs that are parallel and round the logarithm of their processors."""
+"""Share of all jobs that are parallel and whose processors' logarithm is rounded."""
 MACHINE = 128
 """The machine size of the published parameters."""
 LEAST_MACHINE = 16
@@ -42,9 +42,11 @@ DAY_S = 86_400
 _HALF_HOUR_S = 1800
 _HALF_HOURS = 48
 _LOG_LEAST, _BELOW_LARGEST, _FIRST_STAGE = 0.8, 2.5, 0.86
-"""Two stages: from the first number to log2 of the machine less the second, in this share of jobs; else up to it."""
+"""Two stages of log2 of the processors: with the probability in the third value, from the first value to log2 of the
+machine size minus the second; otherwise from there up to log2 of the machine size.
+"""
 _FIRST_DAY_HALF_HOUR = 11
-"""The half hour, from one, in which the daily cycle begins."""
+"""The 1-based half hour in which the daily cycle begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,14 @@ class _Gamma:
     scale: float
 
     def drawn(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
-        """Draw `count` values up to `most`; larger ones are drawn again."""
+        """Draw `count` values of at most `most`; redraw larger ones."""
         values: FloatArray = rng.gamma(self.shape, self.scale, count)
         while (over := np.flatnonzero(values > most)).size:
             values[over] = rng.gamma(self.shape, self.scale, over.size)
         return values
 
     def upto(self, x: float) -> float:
-        """Return the distribution function, by its power series."""
+        """Return the cumulative distribution function at `x`, computed from its power series."""
         z = x / self.scale
         term = total = 1.0 / self.shape
         for n in range(1, 1000):
@@ -70,13 +72,15 @@ class _Gamma:
 
 
 SHORT, LONG = _Gamma(4.2, 0.94), _Gamma(312, 0.03)
-"""Logarithms of the run times of the two kinds."""
+"""Distributions of the logarithm of the run time for the two kinds of jobs."""
 SHORT_SHARE, SHORT_SHARE_BY_PROCESSOR = 0.78, -0.0054
-"""The share of the short kind, and its change with each processor of the job."""
+"""The share of the short kind, and its change per processor of the job."""
 LOG_LONGEST = 12
-"""Runs are at most e to this power: 45 hours."""
+"""Natural logarithm of the longest run time: 45 hours."""
 GAP = _Gamma(10.2303 * 1.0225, 0.4871)
-"""Logarithms of gaps. The published shape is for the busiest hours; the factor applies it to all hours."""
+"""Distribution of the logarithm of gaps. The published shape is for the busiest hours; the factor applies it to all
+hours.
+"""
 LOG_LONGEST_GAP = 13
 CYCLE = _Gamma(8.1737, 3.9631)
 """Arrivals over the day, in half hours."""
@@ -85,7 +89,7 @@ CYCLE = _Gamma(8.1737, 3.9631)
 def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> list[TraceRecord]:
     """Generate `jobs` jobs in order of arrival for `processors` processors; `load` multiplies the jobs per day.
 
-    Deterministic. The first day begins at midnight. Raise `InvalidValue`.
+    The result is deterministic. The first day begins at midnight. Raise `InvalidValue` for invalid parameters.
     """
     require(1 <= jobs <= MOST_JOBS, "jobs", jobs, f"must be from 1 to {MOST_JOBS:,}")
     within = LEAST_MACHINE <= processors <= MOST_MACHINE
@@ -105,7 +109,7 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
 
 
 def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> tuple[System, list[TraceJob]]:
-    """Generate the jobs with requests, and the pool of processors that they request."""
+    """Generate the jobs with requests; return the pool of processors as a system, and the jobs."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
     requests: dict[ProcessorCountRequest, Request] = {}
     found = []
@@ -132,7 +136,7 @@ def header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]
 
 
 def shares_of_day() -> FloatArray:
-    """Return the arrivals in each half hour of the day, from midnight, relative to the mean: [48]."""
+    """Return the arrivals in each half hour of the day from midnight, relative to the mean: float64[48]."""
     shares: FloatArray = np.empty(_HALF_HOURS)
     for at in range(_FIRST_DAY_HALF_HOUR, _FIRST_DAY_HALF_HOUR + _HALF_HOURS):
         shares[(at - 1) % _HALF_HOURS] = CYCLE.upto(at + 0.5) - CYCLE.upto(at - 0.5)
@@ -141,7 +145,7 @@ def shares_of_day() -> FloatArray:
 
 
 def _submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
-    """Return arrivals: gaps summed in half hours of mean traffic, then mapped to the daily cycle."""
+    """Return arrival times: gaps are summed in half hours of mean traffic, then mapped to the daily cycle."""
     passed = np.cumsum(np.exp(GAP.drawn(rng, jobs, LOG_LONGEST_GAP)) / (_HALF_HOUR_S * load))
     days, within = np.divmod(passed, _HALF_HOURS)
     upto = np.concatenate([[0.0], np.cumsum(shares_of_day())])
@@ -162,7 +166,7 @@ def _sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArray:
 
 
 def _runs_s(rng: np.random.Generator, sizes: IntArray) -> IntArray:
-    """Draw run times for jobs of these sizes, at least a second."""
+    """Draw run times for jobs of these sizes, at least one second each."""
     is_short = rng.random(len(sizes)) <= np.clip(SHORT_SHARE + SHORT_SHARE_BY_PROCESSOR * sizes, 0, 1)
     short, long = (kind.drawn(rng, len(sizes), LOG_LONGEST) for kind in (SHORT, LONG))
     return np.maximum(1, np.exp(np.where(is_short, short, long)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Draft a system from Slurm, from Slurm's output, or from a trace."""
+"""Draft a system file from a running Slurm, from saved Slurm output, or from a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.load import check_broken, job_from_record, open_trace
 
 MAX_CHARS = 1 << 28
-"""Maximum length of scontrol's or sinfo's output; a node of scontrol takes about a thousand."""
+"""Maximum characters of scontrol's or sinfo's output; one node takes about a thousand in scontrol's."""
 _FIRST_LINES = 20
 
 
@@ -30,7 +30,7 @@ def draft_of(
 ) -> tuple[system_draft.SystemDraft, list[str]]:
     """Return a draft and notes on the input: `source` is a file, "-" for stdin, or None to run scontrol.
 
-    Raise `InvalidTrace`, `InvalidValue`, `InputError`.
+    Raise `InvalidTrace`, `InvalidValue` or `InputError`.
     """
     if source is None:
         return system_draft.draft_from_nodes(parse_nodes(command_output(), SCONTROL), name, SCONTROL), []
@@ -54,13 +54,13 @@ def draft_of(
 
 
 def _is_of_nodes(path: Path) -> bool:
-    """Return whether one of the first lines looks like the nodes of scontrol or sinfo."""
+    """Return whether one of the first lines looks like a description of nodes by scontrol or sinfo."""
     first = sniff_file(path).lines[:_FIRST_LINES]
     return any(map(begins_nodes, first))
 
 
 def _joined(lines: Iterable[str], where: str) -> str:
-    """Join the lines. Raise `InputError` if they are too long."""
+    """Join the lines. Raise `InputError` if the result is too long."""
     parts, length = list[str](), 0
     for line in lines:
         parts.append(line)

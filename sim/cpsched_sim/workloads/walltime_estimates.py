@@ -1,18 +1,19 @@
-"""Assign walltimes as users request them: few round values, most of them far above the run time.
+"""Assign walltimes as users request them: a few round values, most of them far above the run time.
 
 D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005, with the published parameters:
 
 - *n* jobs use about 0.6536 n^0.5478 different values.
 - The value at time rank *x* (a share of the values, ascending) is (a - 1) x / (a - x) of the longest, where
   a = 1 + 12.1 K^-0.6026 for *K* values.
-- The twenty most popular values cover 89 % of the jobs. The one at popularity rank *x* from 2 has 14.05 e^(-0.1775 x)
-  + 0.4625 %, the first has what is missing of the 89 %, and those from rank 21 share the rest like x^-2.267.
-- No estimate is below the run time: jobs are processed from the longest run down, and each gets a random remaining
-estimate that is long enough.
+- The twenty most popular values cover 89 % of the jobs. The value at popularity rank *x* from 2 on has 14.05
+  e^(-0.1775 x) + 0.4625 %, the first has the remainder of the 89 %, and those from rank 21 on share the rest in
+  proportion to x^-2.267.
+- No estimate is below the run time: jobs are processed from the longest run to the shortest, and each gets a random
+  remaining estimate that is long enough.
 
-Differences: values are whole five minutes if the longest is at least 16 hours (minutes otherwise), the longest value is
-the most popular, and one of the nineteen others is drawn from each nineteenth of the time ranks, in random order of
-popularity. A job without a remaining estimate that is long enough requests the longest.
+Differences: values are multiples of five minutes if the longest is at least 16 hours, and of one minute otherwise. The
+longest value is the most popular. One of the nineteen other popular values is drawn from each nineteenth of the time
+ranks, in random order of popularity. A job without a remaining estimate that is long enough requests the longest.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _FINE_STEP_S = 60
 
 
 def estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = LONGEST_S) -> IntArray:
-    """Draw an estimate for each job by its run time: [jobs], at least the run time and at most `longest_s`.
+    """Draw an estimate for each job from its run time: [jobs], at least the run time and at most `longest_s`.
 
-    Raise `InvalidValue` if a run is longer than `longest_s`, or that is shorter than an hour.
+    Raise `InvalidValue` if a run is longer than `longest_s`, or if `longest_s` is less than an hour.
     """
     require(longest_s >= 3600, "longest_s", longest_s, "must be at least 3600")
     most_s = int(runs_s.max())
@@ -46,7 +47,7 @@ def estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = LON
 
 
 def _values_s(jobs: int, longest_s: int) -> IntArray:
-    """Return the different estimates, ascending."""
+    """Return the distinct estimates, ascending."""
     count = max(_LEAST_VALUES, round(0.653566 * jobs**0.547761))
     bend = 1 + 12.1039 * count**-0.6026
     rank = np.arange(1, count + 1) / count
@@ -65,7 +66,7 @@ def popularity(values: int) -> FloatArray:
 
 
 def _shares(rng: np.random.Generator, values: int) -> FloatArray:
-    """Return the share of each value by time rank: the longest is the most popular, the popular ones are spread."""
+    """Return each value's share by time rank: the longest is the most popular, other popular ones are spread out."""
     edges = np.linspace(0, values - 1, POPULAR).astype(np.int64)
     popular = rng.permutation(rng.integers(edges[:-1], edges[1:]))
     others = rng.permutation(np.setdiff1d(np.arange(values - 1), popular))
@@ -75,14 +76,14 @@ def _shares(rng: np.random.Generator, values: int) -> FloatArray:
 
 
 def _counts(shares: FloatArray, jobs: int) -> IntArray:
-    """Return whole numbers of jobs by these shares, with sum `jobs`."""
+    """Return whole numbers of jobs in proportion to these shares, with sum `jobs`."""
     upto = np.floor(np.cumsum(shares) * jobs + 0.5).astype(np.int64)
     upto[-1] = jobs
     return np.diff(upto, prepend=0)
 
 
 def _assigned(rng: np.random.Generator, pool_s: IntArray, runs_s: IntArray, longest_s: int) -> IntArray:
-    """Assign estimates from an ascending pool to jobs, from the longest run down."""
+    """Assign estimates from an ascending pool to jobs, from the longest run to the shortest."""
     left = pool_s.tolist()
     able: list[int] = []
     found = np.empty(len(runs_s), np.int64)
