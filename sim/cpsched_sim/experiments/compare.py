@@ -1,4 +1,4 @@
-"""Compare combinations on one trace, each replayed in its own process or read from an earlier run."""
+"""Compare combinations on one trace; each is replayed in its own process or read from an earlier run."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
 @dataclass(frozen=True, slots=True)
 class SharedReplayInputs:
-    """Inputs common to all combinations. Plain values, since other processes receive it.
+    """Inputs common to all combinations, as plain values because they are sent to other processes.
 
-    `metrics` are shown in addition to the table's. With `measures`, each row includes the columns for computing
-    metrics.
+    `metrics` are shown in addition to those of the table. With `measures`, each row includes the columns from which
+    metrics are computed.
     """
 
     trace: Path
@@ -52,9 +52,9 @@ class SharedReplayInputs:
     """The policy file of a site."""
     dialect: TraceDialect = DEFAULT_DIALECT
     limit_s: float = LIMIT_S
-    """Time limit for a plug-in without progress; 0: none."""
+    """Time limit in seconds for a plug-in without progress; 0 means no limit."""
     between: DateRange = ALL_DATES
-    """The part of the trace."""
+    """The part of the trace to replay."""
 
 
 def compare_in_processes(
@@ -64,10 +64,12 @@ def compare_in_processes(
     progress: Fractions | None = None,
     done: dict[int, ComparisonRow] | None = None,
 ) -> list[ComparisonRow]:
-    """Replay all combinations in parallel and return them in order. Any exception, Ctrl-C included, stops it.
+    """Replay all combinations in parallel and return their rows in order.
 
-    `done` has rows by index in `chosen`: these are not replayed, and each finished row is added at once, so that the
-    caller has it even after an interruption.
+    Any exception, including Ctrl-C, stops the run.
+
+    `done` contains rows by index in `chosen`, which are not replayed. Each finished row is added to it immediately, so
+    that the caller has the row even after an interruption.
     """
     rows: dict[int, ComparisonRow] = {} if done is None else done
     tasks = {index: (shared, setup) for index, setup in enumerate(chosen) if index not in rows}
@@ -82,7 +84,7 @@ def compare_in_processes(
 
 
 def replay_one(task: tuple[SharedReplayInputs, ReplayPolicySetup], tell: Tell) -> ComparisonRow:
-    """Return the row of a combination; its results are written into its own folder."""
+    """Replay a combination, write its results into its own folder, and return its row."""
     shared, setup = task
     workload = load(
         shared.trace, shared.system, lenient=shared.lenient, max_jobs=shared.max_jobs, progress=lambda jobs: tell(),
@@ -104,7 +106,7 @@ def replay_one(task: tuple[SharedReplayInputs, ReplayPolicySetup], tell: Tell) -
 
 
 def describe_code(setup: ReplayPolicySetup) -> dict[str, Any]:
-    """Return the identity of a combination's code; results of different code are not mixed."""
+    """Return the identity of a combination's code; results of different code must not be mixed."""
     plugins = plugin_digests(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
@@ -112,9 +114,9 @@ def describe_code(setup: ReplayPolicySetup) -> dict[str, Any]:
 def load_finished(
     shared: SharedReplayInputs, chosen: Sequence[ReplayPolicySetup], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
-    """Return the rows an earlier run finished in `shared.out`, by index in `chosen`, and those not requested now.
+    """Return the rows that an earlier run finished in `shared.out`, by index in `chosen`, and those not requested now.
 
-    Raise `UnusableObject` if any was made from other inputs (`replay_identity`), code or metrics.
+    Raise `UnusableObject` if any of them was made from other inputs (`replay_identity`), code or metrics.
     """
     assert shared.out is not None
     asked = {
@@ -150,7 +152,7 @@ def _finished(shared: SharedReplayInputs, written: Mapping[str, Any], folder: Pa
 
 
 def _measures_of(path: Path) -> ScheduleData:
-    """Return the stored columns of a schedule for plots, which need no processors."""
+    """Return the stored columns of a schedule for plots, which do not need processors."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["start_s"]]
     submit_s, start_s, end_s, units = (

@@ -1,7 +1,7 @@
-"""Run tasks on a Dask cluster (extra `dask`); the only module that imports `distributed`.
+"""Run tasks on a Dask cluster (extra `dask`). Only this module imports `distributed`.
 
-A worker runs each task in its own process: limits of time and memory hold, and a crash does not end the worker. If a
-worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines; workers check their
+A worker runs each task in its own process, so that time and memory limits hold and a crash does not end the worker. If
+a worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines; workers check their
 digests. `python -m cpsched_sim.experiments.dask` is the process of a task.
 """
 
@@ -32,12 +32,12 @@ from cpsched_sim.experiments.runner import Heard, TaskExecutor, TaskFailure, Wor
 _PARENT_DIED = 1
 """PR_SET_PDEATHSIG of Linux's prctl(2)."""
 RETRIES = 3
-"""Number of workers that may die at a task before it fails."""
+"""Number of workers that may die while running a task before the task fails."""
 _ERRORS_SHOWN = 300
 
 
 def make_executor(on: str, patience_s: float) -> DaskExecutor:
-    """Return the engine of an address, a scheduler file, or a function. Raise `InputError`."""
+    """Return the executor for an address, a scheduler file or a function. Raise `InputError`."""
     distributed, own = _distributed(), None
     try:
         if "://" in on:
@@ -48,7 +48,7 @@ def make_executor(on: str, patience_s: float) -> DaskExecutor:
             made = _made_by(on)
             own = None if isinstance(made, distributed.Client) else made
             client = made if own is None else distributed.Client(made, timeout="15s", set_as_default=False)
-    except Exception as error:  # a user's function may raise anything
+    except Exception as error:  # a user's function may raise any exception
         if own is not None:
             own.close()
         raise InputError(f"--on {on}: {type(error).__name__}: {error}") from error
@@ -64,7 +64,7 @@ def _distributed() -> Any:
 
 
 def _made_by(words: str) -> Any:
-    """Return the result of `module:function` or `file.py:function`."""
+    """Return the result of calling `module:function` or `file.py:function`."""
     made = _function(words)()
     if made is None:
         raise ValueError("the function must return a Dask cluster or a Dask client")
@@ -89,12 +89,12 @@ def _function(words: str) -> Callable[[], Any]:
 
 @dataclass(frozen=True, slots=True)
 class DaskExecutor(TaskExecutor):
-    """A Dask cluster, through its client."""
+    """A task executor on a Dask cluster, accessed through its client."""
 
     client: Any
     patience_s: float
     own: Any = None
-    """A cluster created for this study, closed at its end."""
+    """A cluster created for this study, which is closed at the end."""
 
     @override
     def __call__(
@@ -103,7 +103,7 @@ class DaskExecutor(TaskExecutor):
         distributed = _distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None
-        study = uuid4().hex  # task names must be unique on a scheduler that may serve other studies
+        study = uuid4().hex  # task names must be unique, because the scheduler may serve other studies
         futures = dict[Any, int]()
         try:
             futures = {
@@ -140,11 +140,11 @@ def _outcome(future: Any) -> Any:
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
         return TaskFailure(escape_controls(why[:_ERRORS_SHOWN]))
     found = future.result()
-    return pickle.loads(found) if isinstance(found, bytes) else found  # written by this program's workers
+    return pickle.loads(found) if isinstance(found, bytes) else found  # pickled by this program's own workers
 
 
 def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
-    """Run a task in its own process, from a worker; return its pickled result."""
+    """Run a task in a subprocess of a worker; return its pickled result or a failure."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         [sys.executable, "-m", "cpsched_sim.experiments.dask"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -155,19 +155,19 @@ def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> b
     except subprocess.TimeoutExpired:
         return TaskFailure.from_timeout()
     finally:
-        with suppress(ProcessLookupError):  # the process and its children
+        with suppress(ProcessLookupError):  # kill the process and its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return TaskFailure.from_exit_code(process.returncode) if process.returncode else said
 
 
 def main() -> None:
-    """Run the task on standard input and write its result to standard output. End with the parent worker."""
+    """Run the task from standard input and write its result to standard output. End when the parent worker ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
     out = os.dup(1)
     os.dup2(2, 1)
-    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # a plug-in's children must not write results
+    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # plug-in children must not write to the result
     work, task, patience_s = pickle.loads(sys.stdin.buffer.read())
     outcome = execute_task(work, task, patience_s, lambda share: None)
     with os.fdopen(out, "wb") as file:

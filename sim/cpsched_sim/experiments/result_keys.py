@@ -1,4 +1,4 @@
-"""Keys of results: a result is reused only for equal inputs and code."""
+"""Keys of results: a result is reused only if inputs and code are equal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpsched_sim.file_io import sha256_of
 
 OWN = ("cpsched", "cpsched_sim")
 LIBRARIES = ("ortools",)
-"""Libraries whose version may change a decision."""
+"""Libraries whose version may affect decisions."""
 
 
 def hash_inputs(inputs: Mapping[str, Any]) -> str:
@@ -28,9 +28,10 @@ def hash_inputs(inputs: Mapping[str, Any]) -> str:
 
 @cache
 def code_identity() -> str:
-    """Return a digest of the simulator's source files and the versions of `LIBRARIES`.
+    """Return a digest of the simulator's source files and of the versions of `LIBRARIES`.
 
-    The project's version is excluded: an editable install and a wheel of the same sources may differ in it.
+    The project's own version is excluded, because it may differ between an editable install and a wheel of the same
+    sources.
     """
     releases = [f"{name} {installed_version(name)}" for name in LIBRARIES]
     files = [sha256_of(path) for name in OWN for path in plugin_files(name)]
@@ -38,7 +39,7 @@ def code_identity() -> str:
 
 
 def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
-    """Return the digests by path of the plug-ins' source files; unknown names have none."""
+    """Return the digests of the plug-ins' source files by path; unknown names have none."""
     found = dict[str, str]()
     for catalogue, words in (
         (SIMULATION_REGISTRIES.dispatchers, dispatcher),
@@ -51,14 +52,14 @@ def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
 
 
 def plugin_identity(module: str) -> dict[str, str]:
-    """Return the digests by path of a plug-in's source files; empty for modules of the project."""
+    """Return the digests of a plug-in's source files by path; empty for modules of this project."""
     if module.partition(".")[0] in OWN:
         return {}
     return {str(path): sha256_of(path) for path in plugin_files(module)}
 
 
 def plugin_files(module: str) -> list[Path]:
-    """Return the sources of a module's package; without a package, also its sibling modules and packages."""
+    """Return the source files of a module's package; without a package, include sibling modules and packages."""
     found = find_spec(module.partition(".")[0])
     if found is None:
         return []

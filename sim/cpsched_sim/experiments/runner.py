@@ -1,8 +1,8 @@
-"""Run many replays in parallel: each in a process of this machine, or on a Dask cluster.
+"""Run many replays in parallel: each in a process on this machine, or on a Dask cluster.
 
-With its own process, a replay that crashes, runs out of memory or raises affects no other. All are forked by a server,
-a fresh process that has only imported what a replay needs. So no state of this process leaks into a replay, and only
-the first replay waits for the imports, which take most of a second.
+Because each replay has its own process, a replay that crashes, runs out of memory or raises does not affect the others.
+All processes are forked by a server, a fresh process that has only imported the modules that a replay needs. Therefore,
+no state of this process leaks into a replay, and only the first replay waits for the imports (most of a second).
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from cpsched.errors import CpschedError
 from cpsched_sim.watchdog import LIMIT_S, watched
 
 Tell = Callable[..., None]
-"""Called with (done, total) of a replay, or without arguments to report progress."""
+"""Callback of a replay: called with (done, total), or without arguments to report progress."""
 Work = Callable[[Any, Tell], Any]
-"""Runs one task. It must be a function of a module, since other processes import it by name."""
+"""A function that runs one task. It must be defined at module level, because other processes import it by name."""
 Fractions = Callable[[float, int], None]
-"""Called with (replays done, including fractions; replays in all)."""
+"""Callback called with (finished replays including fractions, total number of replays)."""
 SHARE_EVERY = 0.01
 _IMPORTED_ONCE = (
     "__main__", "cpsched_sim.experiments.runner", "cpsched.kernels", "cpsched_sim.simulation", "cpsched_sim.offline_dispatcher",  # noqa: E501
     "cpsched_sim.cluster.replay", "numba",
 )  # fmt: skip
-"""Imports of the server before it forks. Every replay calls kernels, which need Numba."""
+"""Modules that the server imports before it forks. Every replay calls kernels, which need Numba."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """The outcome of a task without a result."""
+    """The outcome of a task that has no result."""
 
     why: str
     kind: Literal["raised", "died", "late"] = "raised"
-    """late: it exceeded its time limit."""
+    """"late" means that the task exceeded its time limit."""
     wall_s: float | None = None
-    """Wall time since its process began."""
+    """Wall-clock time in seconds since its process started."""
     cpu_s: float | None = None
-    """CPU time when it was ended; known only if it was late."""
+    """CPU time in seconds when it was killed; known only if it was late."""
     share: float = 0.0
-    """The fraction that was done."""
+    """The fraction of the task that was done."""
 
     def __str__(self) -> str:
         return self.why
@@ -71,16 +71,16 @@ class TaskFailure:
 
 
 Heard = Callable[[int, Any], None]
-"""Called with the number of a task and its done fraction (float), `TaskFailure`, or its result."""
+"""Callback called with the number of a task and its fraction done (float), `TaskFailure`, or result."""
 
 
 class TaskExecutor(Protocol):
-    """Runs tasks. Any exception, Ctrl-C included, ends the running ones."""
+    """Runs tasks. Any exception, including Ctrl-C, ends the running tasks."""
 
     def __call__(
         self, work: Work, tasks: Mapping[int, Any], heard: Heard, looked: Callable[[], None], limit_s: float = math.inf
     ) -> None:
-        """Run all tasks, each in at most `limit_s`. `looked` is called about once a second."""
+        """Run all tasks, each for at most `limit_s` seconds. Call `looked` about once a second."""
 
 
 def run_all(
@@ -92,7 +92,7 @@ def run_all(
     done: int = 0,
     limit_s: float = math.inf,
 ) -> None:
-    """Run all tasks and pass each result to `on_result` at once; `done` earlier tasks count for `progress`."""
+    """Run all tasks and pass each result to `on_result` immediately; `progress` also counts `done` earlier tasks."""
     shares = dict.fromkeys(tasks, 0.0)
 
     def heard(at: int, message: Any) -> None:
@@ -113,9 +113,9 @@ def run_all(
 
 
 def execute_task(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
-    """Run a task in this process; `send` receives the done fraction periodically.
+    """Run a task in this process; `send` periodically receives the fraction done.
 
-    A plug-in's output goes to standard error, and a hanging plug-in is ended.
+    A plug-in's output is redirected to standard error, and a hanging plug-in is stopped.
     """
     reported = 0.0
 
@@ -139,9 +139,10 @@ def execute_task(work: Work, task: Any, patience_s: float, send: Callable[[float
 
 @dataclass(frozen=True, slots=True)
 class LocalProcessExecutor(TaskExecutor):
-    """The default engine: at most `count` processes of this machine at once.
+    """The default executor: at most `count` processes on this machine at a time.
 
-    A process ends after its task unless `reuse` is set, since loading kernels takes longer than a short replay.
+    A process ends after its task unless `reuse` is set, which helps because loading kernels takes longer than a short
+    replay.
     """
 
     count: int = 2
@@ -168,7 +169,7 @@ class LocalProcessExecutor(TaskExecutor):
                         continue
                     if self.reuse and waiting and child.process.is_alive():
                         child.at, child.began_s = waiting.pop(), time.monotonic()
-                        with suppress(OSError):  # if it died, the pipe reports it next
+                        with suppress(OSError):  # if the process died, the pipe reports it next
                             pipe.send(tasks[child.at])
                     else:
                         del running[pipe]
@@ -195,7 +196,7 @@ class _Child:
 def _begin(running: dict[Connection, _Child], at: int, given: tuple[Work, Any, float]) -> None:
     """Start a process with its first task."""
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(list(_IMPORTED_ONCE))  # no effect on a running server
+    server.set_forkserver_preload(list(_IMPORTED_ONCE))  # has no effect if the server is already running
     ours, theirs = server.Pipe()
     process = server.Process(target=_begun, args=(dict(os.environ), *given, theirs), daemon=True)
     with _interrupts_held():
@@ -206,10 +207,10 @@ def _begin(running: dict[Connection, _Child], at: int, given: tuple[Work, Any, f
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C until the end of the block; processes started in it never receive one.
+    """Block Ctrl-C within the `with` block; processes started in the block never receive it.
 
-    The mask is inherited by processes; the handler is for this process, whose other threads a signal may reach despite
-    the mask. The resource tracker is started first because its start would remove the mask.
+    Processes inherit the signal mask. The handler is for this process, because a signal may reach its other threads
+    despite the mask. The resource tracker is started first, because starting it would remove the mask.
     """
     resource_tracker.ensure_running()
     held: list[int] = []
@@ -225,7 +226,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _received(pipe: Connection, child: _Child) -> object:
-    """Return the message of a process."""
+    """Return the next message of a process."""
     try:
         return pipe.recv()
     except (EOFError, ConnectionResetError):
@@ -234,16 +235,16 @@ def _received(pipe: Connection, child: _Child) -> object:
 
 
 def _end(process: ForkServerProcess) -> None:
-    """End a process and its children, which stay in its process group unless they leave it."""
+    """End a process and its children, which remain in its process group unless they leave it."""
     assert process.pid is not None
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.kill()  # a process that has just started has no group yet
+    process.kill()  # a process that has just started may not have its own group yet
     process.join()
 
 
 def _cpu_s(process: ForkServerProcess) -> float | None:
-    """Return the CPU time of a process so far in seconds, or None if the system does not report it."""
+    """Return the CPU time of a process so far in seconds, or None if the operating system does not report it."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
@@ -252,14 +253,14 @@ def _cpu_s(process: ForkServerProcess) -> float | None:
 
 
 def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: float, pipe: Connection) -> None:
-    """Run tasks in the environment of the parent process; the server has an older one.
+    """Run tasks with the parent process's environment, because the server's environment is older.
 
-    A plug-in's children can neither send messages for this process, nor hide its death, nor outlive it.
+    A plug-in's children cannot send messages on behalf of this process, hide its death, or outlive it.
     """
     os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(environment)
-    os.dup2(2, 1)  # only the command writes to standard output
+    os.dup2(2, 1)  # only the command itself writes to standard output
     _end_without(pipe)
     os.register_at_fork(after_in_child=pipe.close)
     with suppress(BrokenPipeError, EOFError):
@@ -269,9 +270,9 @@ def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: fl
 
 
 def _end_without(pipe: Connection) -> None:
-    """End this process and its children when the parent process is gone."""
+    """End this process and its children when the parent process has ended."""
     gone = select.poll()
-    gone.register(pipe, 0)  # poll() reports errors without a mask, such as the closed pipe
+    gone.register(pipe, 0)  # poll() always reports errors such as a closed pipe, even with an empty event mask
 
     def wait() -> None:
         gone.poll()

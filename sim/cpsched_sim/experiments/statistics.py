@@ -1,7 +1,7 @@
-"""Paired bootstrap: how far a figure would vary with other workloads, windows or weeks.
+"""Paired bootstrap: estimate how much a value would vary with other workloads, windows or weeks.
 
-Units (workloads, windows, blocks of a window) are drawn with replacement, as many as there are. Both sides of a
-comparison share the draws. Blocks of a window are consecutive (a block bootstrap: Künsch, "The jackknife and the
+Units (workloads, windows, or blocks of a window) are drawn with replacement, as many as there are. Both sides of a
+comparison use the same draws. Blocks of a window are consecutive (a block bootstrap: Künsch, "The jackknife and the
 bootstrap for general stationary observations", Annals of Statistics 17, 1989).
 """
 
@@ -20,23 +20,23 @@ DRAWS = 2000
 LEVEL = 0.95
 """The confidence level of intervals."""
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""Quantiles of Student's t at 0.975, by degrees of freedom from 1."""
+"""Quantiles of Student's t distribution at 0.975, for 1, 2, ... degrees of freedom."""
 _ROUNDING = 1e-12
 
 
 @cache
 def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
-    """Return the count of each unit in each draw: float64[DRAWS, units]."""
+    """Return how often each unit occurs in each draw: float64[DRAWS, units]."""
     found = np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=DRAWS).astype(np.float64)
     found.flags.writeable = False
     return found
 
 
 def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
-    """Return the interval of a figure from its value in each draw, or None if no value is a number.
+    """Return the confidence interval of a value, given its value in each draw; None if no value is a number.
 
-    Its ends are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3), since
-    a few units vary less than their population.
+    The bounds are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3),
+    because a small sample varies less than its population.
     """
     known = draws[np.isfinite(draws)]
     if not len(known) or units < 2:
@@ -49,15 +49,15 @@ def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | N
 
 
 def finite(value: float) -> float | None:
-    """Return a number for JSON: None for NaN and infinities."""
+    """Return a number suitable for JSON: None for NaN and infinities."""
     return float(value) if math.isfinite(value) else None
 
 
 def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
-    """Return the margin of error of each sample's mean; infinite if there are too few units.
+    """Return the margin of error of each sample's mean; infinite if the sample has too few units.
 
-    All intervals `mean ± margin` hold together with `LEVEL`. They are studentized: in `LEVEL` of the draws, the largest
-    deviation in standard errors is below a factor.
+    All intervals `mean ± margin` hold simultaneously with probability `LEVEL`. They are studentized: in `LEVEL` of the
+    draws, the largest deviation in units of the standard error is below the factor used.
     """
     found = [_studentized(sample) for sample in samples]
     factor = float(np.quantile(np.max([deviations for _, deviations in found], axis=0), LEVEL, method="higher"))
@@ -65,7 +65,7 @@ def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
 
 
 def _studentized(sample: FloatArray) -> tuple[float, FloatArray]:
-    """Return the standard error of a mean, and each draw's deviation in its own standard errors."""
+    """Return the standard error of a mean, and each draw's deviation in units of the draw's own standard error."""
     units = len(sample)
     if units < 2:
         return math.inf, np.full(DRAWS, _ROUNDING)

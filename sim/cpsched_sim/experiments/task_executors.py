@@ -1,4 +1,4 @@
-"""Choose where replays run: in processes of this machine, or on the engine given by `--on`."""
+"""Choose where replays run: in processes on this machine, or on the executor given by `--on`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from cpsched_sim.watchdog import LIMIT_S
 
 
 def make_executor(on: str | None, processes: int, patience_s: float = LIMIT_S) -> TaskExecutor:
-    """Return the engine for `--on`, or `processes` processes of this machine. Raise `UnusableObject`.
+    """Return the executor for `--on`, or for `processes` processes on this machine. Raise `UnusableObject`.
 
-    tcp://HOST:8786            the scheduler of a Dask cluster
-    scheduler.json             a Dask scheduler file
-    workers.py:make            a function in a file or module that returns a Dask cluster, closed after the study, or a
-    client; with `dask_jobqueue.SLURMCluster` the workers are Slurm jobs
+        tcp://HOST:8786            the scheduler of a Dask cluster
+        scheduler.json             a Dask scheduler file
+        workers.py:make            a function in a file or module that returns a client, or a Dask cluster, which is
+                                   closed after the study; with `dask_jobqueue.SLURMCluster`, workers are Slurm jobs
     """
     if on is None:
         return LocalProcessExecutor(processes, patience_s)

@@ -1,4 +1,4 @@
-"""The benchmark: the study in `benchmark.yaml`, to which users add their own dispatchers."""
+"""The benchmark: the study in `benchmark.yaml`, to which users can add their own dispatchers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BASELINE = "easy"
 def make_suite(
     own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False
 ) -> dict[str, Any]:
-    """Return the suite as the mapping of a study, with the dispatchers in `own` after the suite's.
+    """Return the suite as the mapping of a study, with the dispatchers in `own` after those of the suite.
 
-    `quick` keeps the traces that need no file. `alone` keeps `own` and the baseline.
+    `quick` keeps only the traces that need no file. `alone` keeps only `own` and the baseline.
     """
     words: dict[str, Any] = yaml.safe_load(SUITE.read_text(encoding="utf-8"))
     other = yaml.safe_load(TRAINING.read_text(encoding="utf-8")) if training else {}
@@ -51,10 +51,10 @@ def make_suite(
 
 
 def import_results(campaign: StudyCampaign, store: StudyResultStore, path: Path) -> tuple[int, int]:
-    """Import the results in a file of JSON lines that match the present code and traces and are not stored yet.
+    """Import results from a file of JSON lines if they match the current code and traces and are not yet stored.
 
-    Return the number imported, and the number made by other code, traces or suites. Raise `InputError` where a line is
-    not a result or has changed since it was stored.
+    Return the number of imported results, and the number made by other code, traces or suites. Raise `InputError` if a
+    line is not a result, or has changed since it was stored.
     """
     taken = others = 0
     done, lines = store.load_earlier_results(campaign).done, list(results_in(path))
@@ -71,8 +71,9 @@ def import_results(campaign: StudyCampaign, store: StudyResultStore, path: Path)
 
 
 def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the benchmark's Markdown table: ratios to the baseline with the same estimates, with intervals over
-    workloads. The first metric sorts the rows, best first.
+    """Return the benchmark's Markdown table: ratios to the baseline with the same estimates.
+
+    Intervals refer to the variation over workloads. Rows are sorted by the first metric, best first.
     """
     rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [

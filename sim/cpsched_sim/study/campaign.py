@@ -1,4 +1,4 @@
-"""A study's cases, read from a file or a mapping, each with the inputs it depends on."""
+"""Build the cases of a study from a file or a mapping, each with the inputs that it depends on."""
 
 from __future__ import annotations
 
@@ -35,48 +35,48 @@ from cpsched_sim.systems.system_file import known_systems, load_system
 from cpsched_sim.workloads.load import open_trace
 
 TRACES = "CPSCHED_TRACES"
-"""The environment variable with the folder of traces."""
+"""The environment variable that names the folder of traces."""
 SEED = "seed"
 LONGEST = "longest_wait_s"
 MOST_CASES = 100_000
 Part = Sequence[float] | Mapping[str, int] | None
-"""A window as a task names it: [from_day, days], or a sequence of `jobs` jobs from index `first` on."""
+"""A window in a task: [from_day, days], or a sequence of `jobs` jobs beginning at index `first`."""
 CLOCK = "has a time limit, so another run may decide differently; use effort= instead of limit_s= for repeatable runs"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyCase:
-    """One replay of a study: its labels on each axis, and in `inputs` all that its results depend on."""
+    """One replay of a study: its label on each axis, and in `inputs` everything that its result depends on."""
 
     labels: Mapping[str, Any]
-    """Label by axis. `case` is the name of a named case; `policy` is dispatcher and predictor together."""
+    """Labels by axis. `case` is the name of a named case; `policy` is dispatcher and predictor combined."""
     task: Mapping[str, Any]
-    """Plain values from which a process runs the case."""
+    """Plain values from which another process can run the case."""
     inputs: Mapping[str, Any]
     by_clock: bool = False
-    """Whether the dispatcher stops at a time limit, so that another run may decide differently."""
+    """Whether the dispatcher has a time limit, so that another run may make different decisions."""
 
     @property
     def digest(self) -> str:
-        """Return the name of the case's result."""
+        """Return the digest of the inputs, which names the case's result."""
         return hash_inputs(self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyCampaign:
-    """A study: its settings, its cases in order, and the cases left out by reason."""
+    """A study: its settings, its cases in order, and the number of excluded cases by reason."""
 
     words: StudyFileSchema
     cases: tuple[StudyCase, ...]
     excluded: Mapping[str, int]
-    """Number of cases by reason."""
+    """Number of excluded cases by reason."""
     folder: Path
     """The base of relative paths."""
     notes: tuple[str, ...] = ()
 
     @property
     def distinct(self) -> dict[str, StudyCase]:
-        """Return the first case of each digest. Cases share a digest when, for example, the policy ignores the seed."""
+        """Return the first case of each digest. Cases share a digest if, for example, the policy ignores the seed."""
         found: dict[str, StudyCase] = {}
         for case in self.cases:
             found.setdefault(case.digest, case)
@@ -84,7 +84,7 @@ class StudyCampaign:
 
 
 def read_campaign(path: str | PathLike[str]) -> StudyCampaign:
-    """Read a study from a file. Raise `InvalidFile` with file, line and field, or what unusable traces raise."""
+    """Read a study from a file. Raise `InvalidFile` with file, line and field, or an exception for unusable traces."""
     tree = read_tree(Path(path))
     if tree.content is None:
         raise tree.make_error((), "empty", "must describe a study: cpsched study example prints one")
@@ -92,21 +92,21 @@ def read_campaign(path: str | PathLike[str]) -> StudyCampaign:
 
 
 def campaign_of(words: Mapping[str, Any], folder: str | PathLike[str] = ".") -> StudyCampaign:
-    """Build a study from a mapping with a study file's keys. `folder` is the base of relative paths."""
+    """Build a study from a mapping with the keys of a study file. `folder` is the base of relative paths."""
     tree = YamlTree(Path("study"), words)
     return _Reading(tree, tree.to_model(StudyFileSchema), Path(folder).absolute()).campaign()
 
 
 def found_file(name: str, folder: Path) -> Path | None:
-    """Find a file by its path, beside the study, or in the folder of traces."""
+    """Return the path of a file: as given, next to the study, or in the folder of traces; None if it is missing."""
     places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES)) else [])]
     return next((place for place in places if place.is_file()), None)
 
 
 class _Spec(NamedTuple):
-    """A policy's settings, the digests of files they name, and whether a time limit ends its searches.
+    """A policy's settings, the digests of the files it depends on, and whether a time limit ends its searches.
 
-    `read` has the digests of these files and of the plug-ins' source, by path.
+    `read` contains the digests by path of the files named in settings and of the plug-ins' source files.
     """
 
     spec: PolicySpec
@@ -118,7 +118,7 @@ class _Spec(NamedTuple):
 
 @dataclass(slots=True)
 class _Reading:
-    """Build cases from a study's settings. Errors carry the line of the setting."""
+    """Builds cases from a study's settings. Errors contain the line of the setting."""
 
     tree: YamlTree
     words: StudyFileSchema
@@ -165,7 +165,7 @@ class _Reading:
         return StudyCampaign(self.words, tuple(cases), excluded, self.folder, tuple(self.notes))
 
     def _check(self) -> None:
-        """Check the names in the report before the first replay."""
+        """Check the names in the report section before the first replay."""
         report = self.words.report
         named: list[tuple[tuple[str | int, ...], str]] = []
         named += [(("report", "metrics", at), name) for at, name in enumerate(report.metrics)]
@@ -176,7 +176,7 @@ class _Reading:
                 self._located(where, name, partial(metric, name))
 
     def _points(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], Part]]:
-        """Yield every combination of every grid, then the named cases: location, labels and window."""
+        """Yield every combination of every grid, then the named cases, each as location, labels and window."""
         for at, grid in enumerate(self.words.grids):
             windows = [each for window in grid.windows for each in _windows(window)]
             axes = (
@@ -269,7 +269,7 @@ class _Reading:
         return {"file": str(path), "system": words.system, **how}, inputs
 
     def _system(self, where: tuple[str | int, ...], name: str) -> tuple[str, str]:
-        """Return the name or path of a system, and its name or the digest of its file."""
+        """Return the name or path of a system for the task, and its name or file digest for the inputs."""
         if name not in self._systems:
             path = name if name in known_systems() else str(found_file(name, self.folder) or name)
             self._located((*where, *_spelled(where, "system")), name, lambda: load_system(path))
@@ -316,7 +316,7 @@ class _Reading:
         return _Spec(spec, files, read, plugins, by_clock)
 
     def _located(self, where: Sequence[str | int], value: object, read: Any) -> Any:
-        """Return what `read` returns; errors carry the line."""
+        """Call `read` with the value and return its result; add the line to any error."""
         try:
             return read()
         except CpschedError as error:
@@ -328,7 +328,7 @@ def _axes(case: NamedCaseSchema) -> dict[str, Any]:
 
 
 def _spelled(where: Sequence[str | int], axis: str) -> tuple[str, ...]:
-    """Return the key of an axis at this location."""
+    """Return the key path of an axis at this location."""
     return (f"{axis}s",) if where[0] == "grids" else (axis,)
 
 
@@ -348,7 +348,7 @@ def _matches(said: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
 
 
 def _parted(text: str, owner: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the settings of `NAME SETTING=VALUE ...`. Raise `InvalidValue`."""
+    """Split `NAME SETTING=VALUE ...` into the name and the settings. Raise `InvalidValue`."""
     if not text.strip():
         raise InvalidValue(owner, text, "must be NAME or NAME SETTING=VALUE ...")
     first, *rest = text.split()
@@ -370,7 +370,7 @@ def _draws(dispatcher: str) -> bool:
 
 
 def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:
-    """Return the policy with the seed, if its dispatcher is randomized and has no seed."""
+    """Return the policy with the seed, if its dispatcher is randomized and has no seed yet."""
     if not _draws(spec.dispatcher) or SEED in spec.dispatcher_settings:
         return spec
     settings = {**spec.dispatcher_settings, SEED: str(seed)}
@@ -378,9 +378,9 @@ def _seeded(spec: PolicySpec, seed: int) -> PolicySpec:
 
 
 def campaign_at(path: Path, results: Path) -> StudyCampaign:
-    """Read a study from the copy in its results folder; paths are relative to the original file."""
+    """Read a study from the copy in its results folder; paths are relative to the original study file."""
     home = path.absolute().parent
-    with suppress(OSError, ValueError, LookupError, TypeError):  # results may have been put beside their study's file
+    with suppress(OSError, ValueError, LookupError, TypeError):  # results may be in the study file's folder
         home = Path(json.loads((results / "study.json").read_bytes())["folder"])
     tree = read_tree(path)
     if tree.content is None:

@@ -1,4 +1,4 @@
-"""Run one case: plain values in, plain values out, the same in any process."""
+"""Run one case from plain values to plain values, with equal results in any process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGED = "has changed since the study was read"
 
 
 class StudyCaseOutcome(NamedTuple):
-    """The outcome of a case: `result` is the same in every run, `made` describes the run."""
+    """The outcome of a case: `result` is equal in every run, `made` describes the run."""
 
     result: dict[str, Any]
     made: dict[str, Any]
@@ -59,7 +59,7 @@ def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None =
 
 
 def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
-    """Return the result of a case that raised. `MemoryError` under a limit means that the limit was exceeded."""
+    """Return the result of a case that raised. Under a memory limit, `MemoryError` means that it was exceeded."""
     if MemoryError in (type(error), type(error.__cause__)):
         return (
             limit_exceeded_result(memory_mib=memory_mib)
@@ -76,14 +76,14 @@ def failed_result(why: str) -> dict[str, Any]:
 
 
 def limit_exceeded_result(minutes: float | None = None, memory_mib: int | None = None) -> dict[str, Any]:
-    """Return the result of a case that exceeded its limits."""
+    """Return the result of a case that exceeded its time or memory limit."""
     bound = f"{minutes:g} min" if minutes is not None else f"{memory_mib:,} MiB"
     limit = {"minutes": minutes} if minutes is not None else {"memory_mib": memory_mib}
     return {"outcome": LIMITED, "why": f"did not end in {bound}", "limit": limit}
 
 
 def bound_memory(memory_mib: int | None) -> None:
-    """Limit the private memory of this process."""
+    """Limit the private memory of this process; None means no limit."""
     if memory_mib is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         most = memory_mib * MIB if hard == resource.RLIM_INFINITY else min(memory_mib * MIB, hard)
@@ -147,7 +147,7 @@ def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:
 
 
 def scale_load(workload: Workload, load: float) -> Workload:
-    """Divide all arrival times, counted from the first arrival, by `load`."""
+    """Return the workload with all arrival times, counted from the first arrival, divided by `load`."""
     first_s = workload.jobs[0].job.submit_s
 
     def moved(item: TraceJob) -> TraceJob:
@@ -158,7 +158,7 @@ def scale_load(workload: Workload, load: float) -> Workload:
 
 
 def _sequence(workload: Workload, first: int, jobs: int) -> Workload:
-    """Return `jobs` jobs of a workload, from index `first` on."""
+    """Return the `jobs` jobs of a workload that begin at index `first`."""
     found = workload.jobs[first : first + jobs]
     if len(found) < jobs:
         raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, no sequence of {jobs} from job {first} on")
@@ -178,7 +178,7 @@ def _window(workload: Workload, part: tuple[float, float] | None) -> TuningWindo
 
 
 def _judged(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
-    """Return the jobs that arrive within the window without its margins."""
+    """Return the data of the jobs that arrive within the window, excluding its margins."""
     if window is None:
         return measures
     inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)
@@ -192,7 +192,7 @@ def _judged(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData
 
 
 def _digest(found: Simulation) -> str:
-    """Return the digest of all starts and ends, in order of arrival."""
+    """Return a digest of all starts and ends, in order of arrival."""
     schedule = found.schedule
     return hashlib.sha256(schedule.start_s.tobytes() + schedule.end_s.tobytes()).hexdigest()
 

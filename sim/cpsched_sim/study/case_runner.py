@@ -1,4 +1,4 @@
-"""Run the cases of a study that have no result yet."""
+"""Run the cases of a study that do not have a result yet."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def run_cases(
     progress: Fractions | None = None,
     before: FoundCaseResults | None = None,
 ) -> StudyResults:
-    """Run each case that has no result and store the result at once. The caller must hold the folder
-    (`lock_exclusively`).
+    """Run each case that has no result, and store its result immediately.
 
-    `before` is what `store.before` returned, if the caller has it.
+    The caller must hold the lock of the folder (`lock_exclusively`). `before` contains the earlier results
+    (`load_earlier_results`), if the caller has already loaded them.
 
-    Raise `InputError` where a result cannot be written. Earlier results stay, and the next call continues.
+    Raise `InputError` if a result cannot be written. Earlier results remain, and the next call continues from there.
     """
     done = dict((before if before is not None else store.load_earlier_results(campaign, again)).done)
     distinct, limits = list(campaign.distinct.values()), campaign.words.limits
@@ -93,11 +93,10 @@ def run_study(
     on: str | None = None,
     again: bool = False,
 ) -> StudyResults:
-    """Run a study into the folder `out`; cases that have a result there are not run again.
+    """Run a study with results in the folder `out`; cases that already have a result there are not run again.
 
-    `study` is the path of a study file, or a mapping with the same keys. `on` names an engine (see `make_executor`);
-    the
-    default is `processes` processes on this machine. `to_frame()` of the result has a row for each case.
+    `study` is the path of a study file, or a mapping with the same keys. `on` names an executor (see `make_executor`);
+    the default is `processes` processes on this machine. `to_frame()` of the result has one row per case.
     Raise `InvalidFile` with file, line and field, or `InputError`.
     """
     campaign = campaign_of(study) if isinstance(study, Mapping) else read_campaign(study)

@@ -1,4 +1,4 @@
-"""Rows and schedules as Parquet (extra `study`); the only module that writes with pyarrow."""
+"""Write rows and schedules as Parquet (extra `study`). Only this module writes with pyarrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched_sim.errors import InputError
 
 
 def rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as a Parquet file: a column for each name, null where a row has none. Raise `InputError`."""
+    """Return rows as a Parquet file, with one column per name; missing values are null. Raise `InputError`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return columns_to_parquet({name: [row.get(name) for row in rows] for name in names})
 

@@ -1,11 +1,12 @@
-"""Rank policies by paired ratios, with intervals, and list the pairs that do not differ significantly.
+"""Rank policies by paired ratios with intervals, and list the pairs that do not differ significantly.
 
-Cases are paired if they share their jobs: trace, system, load, window and site policy, and the seed of synthetic
-traces. The shared jobs are a *workload*. Several seeds of one workload count as their mean logarithm, so that seeds
-are not counted as workloads. With a single workload its seeds are the units, and the interval is valid for it alone.
+Cases are paired if they have the same jobs: trace, system, load, window and site policy, and the seed of synthetic
+traces. The shared jobs are a *workload*. Several seeds of one workload count as one value, the mean of their
+logarithms, so that seeds are not counted as workloads. With a single workload, its seeds are the units, and the
+interval is valid only for that workload.
 
-A comparison is the geometric mean of ratios over units, with a bootstrap interval on their logarithms. A ranking uses
-wider, simultaneous intervals: all of them hold together with probability 95 %.
+A comparison is the geometric mean of the ratios over the units, with a bootstrap interval on the logarithms. A ranking
+uses wider, simultaneous intervals: all of them hold together with probability 95 %.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from cpsched.metrics import METRICS
 from cpsched_sim.experiments.statistics import FloatArray, margins_of_error
 
 LARGEST_LOG = 700.0
-"""The limit at which exp() overflows; few units and many comparisons give intervals that wide."""
+"""The logarithm at which exp() overflows; intervals become that wide with few units and many comparisons."""
 WORKLOAD = ("trace", "system", "load", "window", "site_policy")
 HIGHER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricMeanRatio:
-    """A geometric mean of paired ratios; `low` and `high` are None with too few units for an interval."""
+    """A geometric mean of paired ratios; `low` and `high` are None if there are too few units for an interval."""
 
     ratio: float
     low: float | None
@@ -53,7 +54,7 @@ class RankedPolicy:
 def compare_policies(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> GeometricMeanRatio | None:
-    """Compare `these` with `those` by a figure; None without a shared workload in which both are positive."""
+    """Compare `these` with `those` by a metric; return None if no workload has positive values for both."""
     found = _paired(rows, metric, these, those, by)
     return None if found is None else _ratio(*found, margins_of_error([found[0]])[0])
 
@@ -80,7 +81,7 @@ def _paired(
 
 
 def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
-    """Rank policies by a figure, best first, over the workloads and seeds that all of them share."""
+    """Rank policies by a metric, best first, over the workloads and seeds that all of them have."""
     rows = complete_rows(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
@@ -100,7 +101,7 @@ def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 
 
 def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
-    """Return the rows of workloads and seeds in which every policy has a positive figure, without named cases."""
+    """Return the rows of workloads and seeds for which every policy has a positive value, without named cases."""
     positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
     there: dict[tuple[Any, ...], set[str]] = {}
@@ -110,7 +111,7 @@ def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 
 
 def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `complete_rows` drops, each by the labels in which it differs from the others."""
+    """Return the workloads that `complete_rows` drops, each described by the labels that distinguish it."""
     mine = [row for row in rows if not row["case"]]
     kept = {_workload(row) for row in complete_rows(rows, metric)}
     axes = [axis for axis in WORKLOAD if len({row[axis] for row in mine}) > 1]
@@ -121,7 +122,7 @@ def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[s
 def _by_unit(
     rows: Sequence[Mapping[str, Any]], metric: str, name: str, by: str
 ) -> dict[tuple[tuple[Any, ...], int], tuple[str, float]]:
-    """Return the digest and figure by (workload, seed) of the cases of one policy."""
+    """Return the digest and value by (workload, seed) for the cases of one policy."""
     return {
         (_workload(row), row["seed"]): (row["digest"], float(row[metric]))
         for row in rows

@@ -1,11 +1,11 @@
-"""Results of a study in a folder: one file for each case, named by the digest of all that it depends on.
+"""Store the results of a study in a folder: one file per case, named by the digest of all its inputs.
 
     cases/DIGEST.json    inputs and result: the same bytes in every run
     made/DIGEST.json     time, versions and machine of the run, and the digest of the file above
-    jobs/DIGEST.npz      its schedule, if the study stores schedules
+    jobs/DIGEST.npz      the schedule, if the study stores schedules
     study.json           the cases of the study
-    results.jsonl        a line for each case: labels, inputs, result, made
-    results.parquet      a row for each case (extra `study`)
+    results.jsonl        one line per case: labels, inputs, result, made
+    results.parquet      one row per case (extra `study`)
     report.md, .html     the report
 
 Files are written atomically. At most one study writes into a folder at a time.
@@ -33,7 +33,7 @@ CASES, MADE, JOBS, STUDY, LINES = "cases", "made", "jobs", "study.json", "result
 
 @dataclass(frozen=True, slots=True)
 class StoredCaseResult:
-    """A stored result: inputs, result, and how it was made."""
+    """A stored result: its inputs, the result, and the description of the run that made it."""
 
     inputs: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -41,7 +41,10 @@ class StoredCaseResult:
 
     @classmethod
     def of(cls, inputs: Any, result: Any, made: Any) -> StoredCaseResult:
-        """Check and return a result that was read. Raise `ValueError` if it is not one; unknown keys are allowed."""
+        """Check a result that was read, and return it.
+
+        Raise `ValueError` if it is invalid; unknown keys are allowed.
+        """
         if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
             raise ValueError("inputs, result and made must be mappings")
         if result.get("outcome") not in (ENDED, FAILED, LIMITED):
@@ -50,23 +53,23 @@ class StoredCaseResult:
 
     @property
     def has_figures(self) -> bool:
-        """Return whether the case has figures."""
+        """Return whether the case has metric values."""
         return bool(self.result["outcome"] == ENDED)
 
     @property
     def is_intact(self) -> bool:
-        """Return whether inputs and result match the digest in `made`, that is, are unchanged."""
+        """Return whether inputs and result match the digest in `made`, that is, have not been changed."""
         content = encode_json({"inputs": self.inputs, "result": self.result})
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
 
 
 class FoundCaseResults(NamedTuple):
-    """Results found in the folder of a study."""
+    """The results found in the folder of a study."""
 
     done: dict[str, StoredCaseResult]
-    """By digest: the results that need no new run."""
+    """Results that do not need a new run, by digest."""
     altered: list[str]
-    """Digests of results that changed since they were stored, for example by an edit."""
+    """Digests of results that have changed since they were stored, for example because they were edited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class StudyResultStore:
 
     @contextmanager
     def lock_exclusively(self) -> Iterator[None]:
-        """Lock the folder for the block. Raise `InputError` if another study holds the lock."""
+        """Lock the folder within the `with` block. Raise `InputError` if another study holds the lock."""
         require_writable_folder(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +99,7 @@ class StudyResultStore:
             os.close(lock)
 
     def keep(self, case: StudyCase, outcome: StudyCaseOutcome) -> None:
-        """Store a result; the file that marks it as complete is written last. Raise `InputError`."""
+        """Store a result; the file that marks the result as complete is written last. Raise `InputError`."""
         content = encode_json({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS / f"{case.digest}.npz", outcome.jobs)
@@ -111,11 +114,11 @@ class StudyResultStore:
         write_atomically(self.path(case.digest), content)
 
     def path(self, digest: str) -> Path:
-        """Return the path of the result with that digest."""
+        """Return the path of the result with this digest."""
         return self.folder / CASES / f"{digest}.json"
 
     def find(self, digest: str) -> StoredCaseResult | None:
-        """Return the result, or None if it is missing or unreadable."""
+        """Return the result with this digest, or None if it is missing or unreadable."""
         try:
             content = json.loads(self.path(digest).read_bytes())
             made = json.loads((self.folder / MADE / f"{digest}.json").read_bytes())
@@ -124,10 +127,11 @@ class StudyResultStore:
             return None
 
     def load_earlier_results(self, campaign: StudyCampaign, again: bool = False) -> FoundCaseResults:
-        """Return the results that need no new run.
+        """Return the results that do not need a new run.
 
         A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
-        or if its result was altered. With `again`, cases that failed or did not end run again, too.
+        or if
+        its result has been altered. With `again`, cases that failed or did not end also run again.
         """
         done, altered = dict[str, StoredCaseResult](), []
         for digest in campaign.distinct:
@@ -143,12 +147,12 @@ class StudyResultStore:
         return FoundCaseResults(done, altered)
 
     def count_foreign_results(self, campaign: StudyCampaign) -> int:
-        """Count the results of code, data or settings other than the study's."""
+        """Return the number of results made with code, data or settings other than the study's."""
         known = campaign.distinct
         return sum(path.stem not in known for path in (self.folder / CASES).glob("*.json"))
 
     def earlier_wall_times_s(self) -> list[float]:
-        """Return the wall times of all stored cases."""
+        """Return the wall-clock times in seconds of all stored cases."""
         found = []
         for path in sorted((self.folder / MADE).glob("*.json")):
             with suppress(OSError, ValueError, LookupError, TypeError):
@@ -165,7 +169,7 @@ class StudyResultStore:
         write_atomically(self.folder / STUDY, encode_json(content))
 
     def list_changed_traces(self, campaign: StudyCampaign) -> list[str]:
-        """Return a sentence for each trace that changed since the last run in this folder."""
+        """Return a sentence for each trace that has changed since the last run in this folder."""
         try:
             before = json.loads((self.folder / STUDY).read_bytes())["traces"]
             return [
@@ -182,12 +186,12 @@ def _traces(campaign: StudyCampaign) -> dict[str, Any]:
 
 
 def _may_end_now(kept: StoredCaseResult, campaign: StudyCampaign) -> bool:
-    """Return whether the limit that a case exceeded was raised or removed."""
+    """Return whether the limit that a case exceeded has been raised or removed."""
     now = campaign.words.limits.model_dump()
     limit: Mapping[str, float] = kept.result.get("limit", {})
     return any(now[name] is None or now[name] > value for name, value in limit.items())
 
 
 def encode_json(content: Any) -> bytes:
-    """Encode as JSON with sorted keys: equal content gives equal bytes."""
+    """Encode `content` as JSON with sorted keys, so that equal content gives equal bytes."""
     return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Write a study's outputs: a table of JSON lines, the same as Parquet, and the report."""
+"""Write a study's outputs: a table of JSON lines, the same table as Parquet, and the report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md",
 
 
 def write_all(results: StudyResults) -> list[str]:
-    """Write all outputs; return a sentence for each one that could not be written. Raise `InputError`."""
+    """Write all outputs; return a sentence for each optional one that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
     write_atomically(folder / LINES, lines_of(results).encode())
     if find_spec("pyarrow"):
@@ -38,7 +38,7 @@ def write_all(results: StudyResults) -> list[str]:
 
 
 def lines_of(results: StudyResults) -> str:
-    """Return a line of JSON for each case: labels, digest, inputs, result, made."""
+    """Return one line of JSON per case: labels, digest, inputs, result, made."""
     return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _lines(results))
 
 
@@ -53,7 +53,7 @@ def _lines(results: StudyResults) -> Iterator[dict[str, object]]:
 
 
 def _schedules(results: StudyResults) -> bytes:
-    """Return all schedules as one table: a row for each job of each distinct case, with the digest of the case."""
+    """Return all schedules as one table, with a row per job of each distinct case and the digest of the case."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
         if kept.has_figures:

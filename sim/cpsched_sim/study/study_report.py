@@ -1,4 +1,4 @@
-"""The report of a study: rankings, and the tables and plots configured in its file."""
+"""Build the report of a study: rankings, and the tables and plots configured in the study file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NAMED = 5
 
 
 def blocks(results: StudyResults) -> Iterator[ReportBlock]:
-    """Yield all parts of the report."""
+    """Yield all blocks of the report."""
     rows = results.rows()
     words = results.campaign.words.report
     yield from _counts(results, rows)
@@ -54,7 +54,7 @@ def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterato
 
 
 def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
-    """Yield the ranking, best first, each with its ratio to the first and to the baseline."""
+    """Yield the ranking by a metric, best first, with ratios to the best policy and to the baseline."""
     places = rank_policies(rows, name)
     yield ReportHeading(f"Ranking by {heading(name)}")
     if not places:
@@ -141,7 +141,7 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: ReportPlotSchema, name: str)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
-    """Return the mean of a figure by cell."""
+    """Return the mean of a metric for each cell of a table."""
     found: dict[tuple[Any, Any], list[float]] = {}
     for row in rows:
         if row["outcome"] == "ended" and row.get(name) is not None:
@@ -150,7 +150,7 @@ def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str)
 
 
 def _of(row: Mapping[str, Any], axis: str) -> Any:
-    """Return a row's value on an axis; for a named case, its name counts as the policy."""
+    """Return a row's value on an axis; for a named case, the case name replaces the policy."""
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
@@ -171,7 +171,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def heading(name: str) -> str:
-    """Return the heading of a figure, with its unit."""
+    """Return the heading of a metric, with its unit."""
     try:
         found = metric(name)
     except CpschedError:

@@ -1,8 +1,8 @@
-"""Run a sample of a study's cases again and report the results that differ.
+"""Run a sample of a study's cases again, and report the results that differ.
 
-- Every result must be named by the digest of its inputs, and match the digest stored with it.
-- A sample of the cases runs again; inputs and figures must be equal byte for byte.
-- A case whose code or trace has changed since cannot run again; it is reported.
+- Every result must be named by the digest of its inputs and match the digest stored with it.
+- A sample of the cases runs again; inputs and values must be equal byte for byte.
+- A case whose code or trace has changed since then cannot run again and is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cpsched_sim.study.result_store import CASES, LINES, StoredCaseResult, Study
 
 @dataclass(slots=True)
 class ReproductionResult:
-    """The result of a verification; `differs` has a sentence for each wrong result."""
+    """The result of a verification; `differs` contains a sentence for each incorrect result."""
 
     decided: int = 0
     same: int = 0
@@ -34,7 +34,7 @@ class ReproductionResult:
     other: list[str] = field(default_factory=list)
     """Labels of cases whose code or trace has changed."""
     by_clock: int = 0
-    """Cases of the sample with a time limit, which are not repeatable."""
+    """Number of cases in the sample that have a time limit and are therefore not repeatable."""
 
 
 def verify(
@@ -75,7 +75,7 @@ def verify(
 
 
 def results_in(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None]]:
-    """Yield the location, digest and content of each result in a folder or a file of lines; None if it is damaged."""
+    """Yield the location, digest and content (None if damaged) of each result in a folder or file of lines."""
     if source.is_dir():
         for path in sorted((source / CASES).glob("*.json")):
             yield str(path), path.stem, StudyResultStore(source).find(path.stem)
@@ -96,7 +96,7 @@ def results_in(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Describe the first figure in which two results differ."""
+    """Describe the first value in which two results differ."""
     one, other = ({**result, **(result.get("figures") or {})} for result in (before, now))
     for name in sorted({*one, *other} - {"figures"}):
         if one.get(name) != other.get(name):

@@ -13,19 +13,19 @@ from cpsched_sim.study.result_store import StoredCaseResult
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyResults:
-    """A study and its results; a case that has not run has none."""
+    """A study and the results of its cases; a case that has not run has no result."""
 
     campaign: StudyCampaign
     kept: Mapping[str, StoredCaseResult]
-    """By digest."""
+    """Stored results by digest."""
     folder: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat row for each case: labels, outcome, figures, cost."""
+        """Return one flat row per case: labels, outcome, metric values, cost."""
         return [row_of(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
 
     def to_frame(self) -> Any:
-        """The rows as a pandas frame. Raises `InputError` without pandas."""
+        """Return the rows as a pandas frame. Raise `InputError` without pandas."""
         from cpsched_sim import data_frames
 
         rows = self.rows()

@@ -20,7 +20,7 @@ WHOLE, NONE = "whole", "none"
 
 
 def _listed(value: object) -> object:
-    """Reject an axis without values in our words instead of pydantic's."""
+    """Reject an axis without values, with this project's message instead of pydantic's."""
     if not isinstance(value, list | tuple):
         raise ValueError("must be a list")
     if not value:
@@ -74,12 +74,12 @@ report:
   plots:
     - { title: Slowdown, metric: bsld, across: seed, lines: policy }
 """
-"""What `cpsched study example` prints."""
+"""The output of `cpsched study example`."""
 
 AXES = ("trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed")
-"""The axes of exclusions and tables."""
+"""The axes that exclusions and tables can name."""
 Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed", "policy", "case"]
-"""The axes of tables; `policy` is dispatcher and predictor together."""
+"""The axes of tables; `policy` is dispatcher and predictor combined."""
 
 
 class StudyTraceSchema(FileSection):
@@ -92,9 +92,9 @@ class StudyTraceSchema(FileSection):
     lenient: bool = False
     format: Text | None = None
     optional: bool = False
-    """Whether its cases are left out if the file is missing or differs."""
+    """Whether its cases are excluded if the file is missing or differs."""
     recipe: Text | None = None
-    """How to get the file, in one line; shown if it is missing."""
+    """One-line instructions for obtaining the file; shown if it is missing."""
     generate: Literal["eurora", "lublin"] | None = None
     days: Annotated[float, Field(gt=0)] | None = None
     processors: Annotated[int, Field(ge=LEAST_MACHINE, le=MOST_MACHINE)] | None = None
@@ -243,5 +243,5 @@ class StudyFileSchema(FileSection):
     exclude: Sequence[CaseExclusionSchema] = ()
     limits: CaseLimitSchema = CaseLimitSchema()
     jobs: bool = False
-    """Whether to store each job, too."""
+    """Whether to store the schedule of each case."""
     report: StudyReportSchema = StudyReportSchema()

@@ -1,1 +1,1 @@
-"""Find the settings that work best for a site's last weeks: chosen on one half of them, tested on the other."""
+"""Find the best settings for a site's last weeks: chosen on one half of the weeks, tested on the other half."""

@@ -1,4 +1,4 @@
-"""The candidate settings: about twenty, covering all parts of `lookahead` and its run-time model."""
+"""The candidate settings: about twenty, which vary every part of `lookahead` and its run-time model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = (
     ("quantile", {"quantile": "0.5"}, {"reserve_by": "walltime"}),
     ("last-two", {}, {"reserve_by": "walltime"}),
 )
-"""Run-time knowledge: a predictor, its settings, and the dispatcher's setting for it."""
+"""Run-time models: a predictor, its settings, and the corresponding setting of the dispatcher."""
 OVERDUE_H = 48.0
-"""A patience below the default of a week."""
+"""The value of `overdue_h` to try, in hours; it is below the default of a week."""
 MORE_EFFORT = 4
 _OF_MODELS = ("reserve_by",)
 _NOT_REPLAYED = ("limit_s", "site_weight")
-"""Settings that a replay ignores: it has no time limits of this machine and no site priorities."""
+"""Settings that a replay ignores, because it has neither this machine's time limits nor site priorities."""
 
 
 def list_candidates(present: PolicySpec) -> list[PolicySpec]:
-    """Return the present setting, then others, each once; other settings keep their present values."""
+    """Return the present setting and all other candidates, without duplicates; settings that do not vary are kept."""
     own = present if present.dispatcher == LOOKAHEAD else PolicySpec(LOOKAHEAD)
     found: dict[str, PolicySpec] = {}
     for spec in (present, *_varied(own)):
@@ -53,7 +53,7 @@ def _with(spec: PolicySpec, **settings: str) -> PolicySpec:
 
 
 def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
-    """Return all parameters of a policy, including defaults; equal parameters give equal decisions."""
+    """Return all parameters of a policy, including defaults; equal parameters result in equal decisions."""
     found: dict[str, Any] = {"dispatcher": spec.dispatcher, "predictor": spec.predictor, "overrun": spec.overrun}
     parts = ((SIMULATION_REGISTRIES.dispatchers, spec.dispatcher, spec.dispatcher_settings),
              (SIMULATION_REGISTRIES.predictors, spec.predictor, spec.predictor_settings))  # fmt: skip
@@ -65,7 +65,7 @@ def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
 
 
 def to_replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
-    """Return the spec without settings that a replay ignores, with another seed if it is randomized."""
+    """Return the policy without the settings that a replay ignores, and with another seed if it is randomized."""
     kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _NOT_REPLAYED}
     if seed is not None and is_randomized(spec):
         kept["seed"] = str(seed)

@@ -29,57 +29,61 @@ from cpsched_sim.tuning.window_scores import (
 )
 
 FINALISTS = 4
-"""Number of candidates that are replayed with further seeds."""
+"""Number of candidates replayed with further seeds."""
 SEEDS = 3
 BASELINE = PolicySpec("easy")
-"""The figures with limits in a goal."""
+"""The policy to which a goal's limits refer."""
 
 Verdict = Literal["better", "keep", "unclear", "none"]
-"""better: another setting is significantly better than the present one; keep: none scores better;
-unclear: one scores better, but not significantly; none: no setting keeps the goal's limits.
+"""The verdict of tuning.
+
+- better: another setting is significantly better than the present one.
+- keep: no setting scores better.
+- unclear: a setting scores better, but not significantly.
+- none: no setting satisfies the goal's limits.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TuningRequest:
-    """The question: the goal, and the present setting."""
+    """The goal, and the present setting to improve."""
 
     goal: Goal
     present: PolicySpec
     beside: tuple[PolicySpec, ...] = ()
-    """Further policies to show on the judging half, such as the twin of Slurm's scheduler."""
+    """Further policies to evaluate on the judging half, such as the twin of Slurm's scheduler."""
     seeds: int = SEEDS
 
 
 @dataclass(frozen=True, slots=True)
 class TuningCandidateResult:
-    """A candidate on the choosing half: its figures relative to the baseline's, or its error."""
+    """A candidate's results on the choosing half: metrics relative to the baseline's, or an error."""
 
     spec: PolicySpec
     changes: str
     seeds: int
     ratios: Mapping[str, float]
     score: float
-    """Relative to the baseline; less is better."""
+    """Score relative to the baseline; lower is better."""
     broken: Mapping[str, float]
-    """The limits that it exceeds, with its percentage."""
+    """The limits that the candidate exceeds, with percentages."""
     error: str = ""
 
     @property
     def fits(self) -> bool:
-        """Return whether it may be chosen."""
+        """Return whether the candidate may be chosen."""
         return not self.error and not self.broken
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSetting:
-    """A setting on the judging half; each estimate is a ratio by figure, including `score`."""
+    """A setting's results on the judging half; each estimate is a ratio by metric, including `score`."""
 
     spec: PolicySpec
     against_baseline: Mapping[str, RatioEstimate]
     against_present: Mapping[str, RatioEstimate]
     each_window: tuple[float, ...]
-    """The score of each window relative to the present setting."""
+    """The score relative to the present setting, by window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +96,11 @@ class TuningResult:
     chosen: EvaluatedSetting | None
     beside: tuple[EvaluatedSetting, ...]
     tried: tuple[TuningCandidateResult, ...]
-    """By score, best first, including the present setting."""
+    """All candidates including the present setting, best score first."""
     baseline: Mapping[str, float]
-    """The baseline's figures on the judging half; times are in seconds."""
+    """The baseline's metrics on the judging half; times are in seconds."""
     windows: tuple[int, int]
-    """Number of choosing and of judging windows."""
+    """Number of choosing windows and of judging windows."""
     jobs: tuple[int, int]
 
     @property
@@ -121,13 +125,13 @@ class TuningResult:
 
 
 def format_percent_range(estimate: RatioEstimate) -> str:
-    """Format a ratio for users: `-23 % (-31 to -14)`."""
+    """Format a ratio as a percentage range: `-23 % (-31 to -14)`."""
     low, high = (f"{100 * (each - 1):+.0f}" if each < 1e6 else "?" for each in (estimate.low, estimate.high))
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"
 
 
 def replays_at_most(question: TuningRequest, halves: TuningWindowSplit) -> int:
-    """Return the maximum number of replays, for progress."""
+    """Return the maximum number of replays, for progress reports."""
     tried, choosing, judging = len(list_candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
     further = (FINALISTS + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
@@ -144,9 +148,9 @@ class _Search:
     def __init__(self, question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress) -> None:
         self._question, self._halves, self._replays, self._progress = question, halves, replays, progress
         self._known: dict[tuple[str, str], WindowMetricSums] = {}
-        """By setting with its seed, and window."""
+        """Sums by setting (including its seed) and window."""
         self._failed: dict[str, str] = {}
-        """By setting, why its replay failed."""
+        """By setting, the reason why its replay failed."""
         self._done, self._total = 0.0, replays_at_most(question, halves)
 
     def found(self) -> TuningResult:
@@ -190,7 +194,7 @@ class _Search:
         return tuple(scores_by_window(self._question.goal, mine, present))
 
     def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
-        """Replay what is missing; each randomized setting with its seeds."""
+        """Replay the missing combinations, randomized settings with each of their seeds."""
         asked: list[tuple[PolicySpec, PolicySpec, tuple[TuningWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
             whole = next(each for each in specs if repr(each) == spec)
@@ -217,7 +221,7 @@ class _Search:
     def _tallies(
         self, spec: PolicySpec, windows: Sequence[TuningWindow], seeds: int | None = None
     ) -> list[WindowMetricSums]:
-        """Return the mean over the seeds for each window."""
+        """Return one value per window, the mean over the seeds."""
         seeded = _seeded(spec, seeds or self._question.seeds)
         return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
 
@@ -258,17 +262,17 @@ def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
 
 
 def _rank(tried: TuningCandidateResult) -> tuple[bool, float]:
-    """Sort settings within the limits first, then by score."""
+    """Return a sort key: candidates within the limits first, then by score."""
     return not tried.fits, tried.score
 
 
 def ratios_of(estimates: Mapping[str, RatioEstimate]) -> dict[str, float]:
-    """Return the ratios of estimates by figure."""
+    """Return the ratios of estimates by metric."""
     return {name: each.ratio for name, each in estimates.items()}
 
 
 def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the result as one object; ratios are relative to the baseline or the present setting, as named."""
+    """Return the result as a JSON object; key names say whether ratios refer to the baseline or the present setting."""
 
     def shown(each: EvaluatedSetting | None) -> Any:
         if each is None:

@@ -1,7 +1,7 @@
-"""Cut the last weeks of a trace into windows: each is replayed separately, with margins before and after it.
+"""Cut the last weeks of a trace into windows; each is replayed separately, with margins before and after it.
 
-Jobs that arrive in the margins are replayed but not judged: the first margin fills the machine, the second keeps it
-busy until the last judged jobs have started. Jobs that ended before are the window's history, from which predictors
+Jobs that arrive in the margins are replayed but not judged. The first margin fills the machine; the second keeps it
+busy until the last judged jobs have started. Jobs that ended before the window are its history, from which predictors
 learn.
 """
 
@@ -20,18 +20,18 @@ from cpsched_sim.workloads.load import Workload
 
 DAY_S = 86_400
 FEWEST_WINDOWS = 4
-"""Two windows to choose by and two to judge by."""
+"""Minimum number of windows: two for choosing and two for judging."""
 FEWEST_JOBS = 20
-"""The minimum number of judged jobs in a window."""
+"""Minimum number of judged jobs in a window."""
 HISTORY = 2000
-"""The maximum number of earlier jobs from which predictors learn."""
+"""Maximum number of earlier jobs from which predictors learn."""
 MARGIN = 1 / 7
 """The margin before and after a window, relative to its length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuningWindow:
-    """A part of a trace: `workload` includes the jobs of the margins; those between them are judged."""
+    """A part of a trace: `workload` includes the jobs of the margins; the jobs between the margins are judged."""
 
     workload: Workload
     from_s: int
@@ -39,33 +39,33 @@ class TuningWindow:
     history: tuple[EndedJob, ...]
     judged: int
     digest: str
-    """Equal for equal jobs on equal machines."""
+    """A digest that is equal for equal jobs on equal machines."""
 
     @property
     def days(self) -> float:
-        """Return the length without margins."""
+        """Return the length of the window in days, without margins."""
         return (self.to_s - self.from_s) / DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class TuningWindowSplit:
-    """Windows by purpose. No window that judges a setting was used to choose it."""
+    """The choosing and judging windows. A window used for choosing a setting is never used for judging one."""
 
     choosing: tuple[TuningWindow, ...]
     judging: tuple[TuningWindow, ...]
 
     @property
     def all(self) -> tuple[TuningWindow, ...]:
-        """Return all windows, by time."""
+        """Return all windows in order of time."""
         return tuple(sorted((*self.choosing, *self.judging), key=lambda window: window.from_s))
 
 
 def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int) -> tuple[TuningWindowSplit, list[str]]:
-    """Return the windows of the last `weeks`, and notes on what was left out.
+    """Return the windows of the last `weeks`, and notes on what was omitted.
 
-    Windows are shortened if the trace has too few weeks for `FEWEST_WINDOWS`. They are assigned to the halves as 0, 1,
-    1, 0, so that each half has every part of the week. A window of more than `most_jobs` is cut at its end. Raise
-    `InputError` if fewer than two windows of each half have jobs.
+    Windows are shortened if the trace has too few weeks for `FEWEST_WINDOWS`. They are assigned to the halves in the
+    pattern 0, 1, 1, 0, so that each half includes every part of the week. A window with more than `most_jobs` jobs is
+    cut at its end. Raise `InputError` if fewer than two windows of each half have jobs.
     """
     require(weeks > 0, "weeks", weeks, "must be positive")
     require(window_days > 0, "window_days", window_days, "must be positive")
@@ -100,7 +100,7 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
 def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: int, most_jobs: int) -> TuningWindow:
     """Return the window of jobs that arrive in [`from_s`, `to_s`); `submits` are the arrivals of all jobs.
 
-    It ends earlier if it has more than `most_jobs`; so do its margins.
+    The window and its margins end earlier if they would have more than `most_jobs` jobs.
     """
     margin_s = int(MARGIN * (to_s - from_s))
     first, last = bisect_left(submits, from_s), bisect_left(submits, to_s)
@@ -117,7 +117,7 @@ def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: in
 
 
 def _history(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
-    """Return the jobs that would have ended by `now_s` if each had started at once, in order of their ends."""
+    """Return the jobs that would have ended by `now_s` if each had started immediately, in order of their ends."""
     ended = [EndedJob(each.job, each.job.submit_s, each.job.submit_s + each.run_s) for each in before]
     return tuple(sorted((each for each in ended if each.end_s <= now_s), key=lambda each: each.end_s))
 

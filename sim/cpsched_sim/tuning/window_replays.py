@@ -1,7 +1,7 @@
-"""Replay windows under settings, in processes or in this one, each at most once.
+"""Replay windows under settings, in worker processes or in this one, each combination at most once.
 
-A result depends only on the window, the setting and the code. Each is stored in its own file, so that a second run, or
-one resumed after Ctrl-C, reuses it.
+A result depends only on the window, the setting and the code. Each result is stored in its own file, so that a second
+run, or a run resumed after Ctrl-C, can reuse it.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ from cpsched_sim.tuning.window_scores import WindowMetricSums
 from cpsched_sim.watchdog import LIMIT_S
 
 KEPT_DAYS = 60
-"""Results unused for this long are deleted."""
+"""Number of days after which unused results are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingTrial:
-    """A setting to replay on some windows."""
+    """A setting, and the windows on which to replay it."""
 
     spec: PolicySpec
     windows: tuple[TuningWindow, ...]
 
 
 Outcome = list[WindowMetricSums] | str
-"""The sums of a trial by its windows, or why there are none."""
+"""The sums of a trial by window, or the reason why it failed."""
 Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
-"""Replays trials and reports the number of replays done; returns the outcome of each."""
+"""A function that replays trials, reports the number of finished replays, and returns the outcome of each trial."""
 
 
 def replay_window_metrics(
     spec: PolicySpec, window: TuningWindow, renew: Callable[..., None] | None = None
 ) -> WindowMetricSums:
-    """Replay a window. Raise what `replay_workload` raises, and `InputError` if judged jobs never started."""
+    """Replay a window and return its sums.
+
+    Raise the exceptions of `replay_workload`, and `InputError` if judged jobs never started.
+    """
     found = replay_workload(window.workload, ReplayPolicySetup(spec), renew, before=window.history)
     tally = WindowMetricSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
@@ -54,11 +57,11 @@ def replay_window_metrics(
 
 @dataclass(slots=True)
 class TrialResultCache:
-    """Stored results, a file each, in `folder`; None stores nothing."""
+    """A cache of results in `folder`, one file each; with None, nothing is stored."""
 
     folder: Path | None
     taken: int = 0
-    """Number of results found."""
+    """Number of results found in the cache."""
 
     def find(self, spec: PolicySpec, window: TuningWindow) -> WindowMetricSums | None:
         """Return the stored result, or None if it is missing or unreadable."""
@@ -75,7 +78,7 @@ class TrialResultCache:
         return found
 
     def keep(self, spec: PolicySpec, window: TuningWindow, tally: WindowMetricSums) -> None:
-        """Store a result; a write error does not stop the run."""
+        """Store a result; ignore write errors."""
         if self.folder is not None:
             with suppress(SimulationError):
                 write_atomically(self.folder / key_of(spec, window), json.dumps(astuple(tally)).encode())
@@ -97,14 +100,14 @@ def key_of(spec: PolicySpec, window: TuningWindow) -> str:
 
 @dataclass(slots=True)
 class TrialRunner:
-    """Replay trials in `processes` processes."""
+    """Replays trials in `processes` processes."""
 
     processes: int
     kept: TrialResultCache = field(default_factory=lambda: TrialResultCache(None))
     limit_s: float = LIMIT_S
 
     def __call__(self, trials: Sequence[SettingTrial], report: Callable[[float], None]) -> list[Outcome]:
-        """Return the sums of each trial by its windows, or its error."""
+        """Return for each trial its sums by window, or its error."""
         known = {
             (index, at): self.kept.find(trial.spec, window)
             for index, trial in enumerate(trials)

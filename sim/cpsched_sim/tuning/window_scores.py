@@ -1,4 +1,4 @@
-"""Score replayed windows: figures over all windows, and intervals of the difference of two settings."""
+"""Score replayed windows: metrics over all windows, and intervals for the difference between two settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cpsched_sim.experiments.statistics import bootstrap_interval, draw_resample
 
 @dataclass(frozen=True, slots=True)
 class WindowMetricSums:
-    """Sums over the judged jobs of a window, float64; figures of several windows are computed from sums."""
+    """Sums over the judged jobs of a window, float64; metrics over several windows are computed from these sums."""
 
     jobs: float
     wait_s: float
@@ -30,7 +30,7 @@ class WindowMetricSums:
 
     @classmethod
     def of(cls, measures: ScheduleData, from_s: int, to_s: int) -> WindowMetricSums:
-        """Sum over jobs that arrived in [`from_s`, `to_s`)."""
+        """Compute the sums over jobs that arrived in [`from_s`, `to_s`)."""
         judged = (measures.submit_s >= from_s) & (measures.submit_s < to_s)
         F, W, r = measures.response_s[judged], measures.wait_s[judged], measures.processors[judged].astype(np.float64)
         area = r * measures.run_s[judged]
@@ -42,7 +42,7 @@ class WindowMetricSums:
 
 
 def metric_values(tallies: Sequence[WindowMetricSums]) -> dict[str, float]:
-    """Return the figures of `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
+    """Return the metrics in `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
     rows = _rows(tallies)
     found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
     return {name: float(value) for name, value in found.items()}
@@ -54,13 +54,13 @@ def _rows(tallies: Sequence[WindowMetricSums]) -> FloatArray:
 
 
 def _resampled(tallies: Sequence[WindowMetricSums]) -> dict[str, FloatArray]:
-    """Return the figures in each draw of windows."""
+    """Return the metrics in each bootstrap draw of windows."""
     rows, weights = _rows(tallies), draw_resample_counts(len(tallies))
     return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
 
 
 def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
-    """Compute figures from sums over windows, float64[..., sums], and their longest waits."""
+    """Return the metrics, given sums over windows, float64[..., sums], and the longest waits."""
     jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(sums, -1, 0)
     return {
         "mean_wait": wait_s / jobs,
@@ -73,12 +73,12 @@ def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
 
 
 def mean_of(tallies: Sequence[WindowMetricSums]) -> WindowMetricSums:
-    """Return the mean over replays of one window with several seeds."""
+    """Return the mean over several replays of one window that differ in their seeds."""
     return WindowMetricSums(*_rows(tallies).mean(axis=0).tolist())
 
 
 class RatioEstimate(NamedTuple):
-    """A ratio with its interval."""
+    """A ratio with its confidence interval."""
 
     ratio: float
     low: float
@@ -88,10 +88,10 @@ class RatioEstimate(NamedTuple):
 def paired_ratios(
     goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]
 ) -> dict[str, RatioEstimate]:
-    """Return the `score` and the ratio of each figure between two settings on the same windows.
+    """Return the `score` and the ratio of each metric between two settings on the same windows.
 
-    Bootstrap intervals: windows are drawn with replacement, the same ones for both settings. With fewer than two
-    windows the interval is unbounded.
+    The intervals are bootstrap intervals: windows are drawn with replacement, the same ones for both settings. With
+    fewer than two windows, the interval is unbounded.
     """
     centre = _scored(goal, ratios_to_baseline(metric_values(these), metric_values(those)))
     if len(these) < 2:
@@ -102,7 +102,7 @@ def paired_ratios(
 
 
 def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
-    """Return ratios with the goal's score of them."""
+    """Return the ratios, with the goal's score added."""
     total = sum(goal.weights.values())
     score = np.exp(sum(weight * np.log(found[name]) for name, weight in goal.weights.items()) / total)
     return {"score": score, **found}
@@ -117,4 +117,4 @@ def scores_by_window(goal: Goal, these: Sequence[WindowMetricSums], those: Seque
 
 
 Progress = Callable[[float, int], None]
-"""Called with (replays done, replays in all)."""
+"""Callback called with (finished replays, total number of replays)."""
