@@ -10,10 +10,10 @@ from cpsched_sim.watchdog import LIMIT_S
 def make_executor(on: str | None, processes: int, patience_s: float = LIMIT_S) -> TaskExecutor:
     """Return the executor for `--on`, or for `processes` processes on this machine. Raise `UnusableObject`.
 
-        tcp://HOST:8786            the scheduler of a Dask cluster
-        scheduler.json             a Dask scheduler file
-        workers.py:make            a function in a file or module that returns a client, or a Dask cluster, which is
-                                   closed after the study; with `dask_jobqueue.SLURMCluster`, workers are Slurm jobs
+    tcp://HOST:8786            the scheduler of a Dask cluster
+    scheduler.json             a Dask scheduler file
+    workers.py:make            a function in a file or module that returns a client, or a Dask cluster, which is
+                               closed after the study; with `dask_jobqueue.SLURMCluster`, workers are Slurm jobs
     """
     if on is None:
         return LocalProcessExecutor(processes, patience_s)

@@ -6,13 +6,16 @@
       laser:   { shares: 1, parent: physics }
     qos:
       normal: { priority: 10, limits: { MaxTRESPU: cpu=32, MaxWall: 1-00:00:00 } }
-    partitions: { "1": { tier: 2, factor: 10, qos: normal } } priority: { fair_share: 100000, age: 1000, max_age:
-    7-00:00:00 } fair_share: { algorithm: fair-tree, half_life_days: 7 } users: { others: spread }                #
-    users without an account: each to the account with the fewest users for its share enforce: [limits] dumps: {
-    associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
+    partitions: { "1": { tier: 2, factor: 10, qos: normal } }
+    priority: { fair_share: 100000, age: 1000, max_age: 7-00:00:00 }
+    fair_share: { algorithm: fair-tree, half_life_days: 7 }
+    users: { others: spread }    # each user without an account: to the account with the fewest users for its share
+    enforce: [limits]
+    dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
 
-Limits have Slurm's names and spelling. `dumps` are files beside this one with the output of `sacctmgr -P show assoc`,
-`sacctmgr -P show qos` and `sshare -a -l -P`; entries of this file are added to them.
+Limits have Slurm's names and spelling. `dumps` are files in the same folder with the output of
+`sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`. The entries of the policy file are added to
+theirs.
 """
 
 from __future__ import annotations

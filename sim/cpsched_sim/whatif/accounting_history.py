@@ -1,4 +1,4 @@
-"""A site's recorded jobs: those that ran, those cancelled while waiting, and those that were not over."""
+"""Read all recorded jobs of a site: those that ran, those cancelled while waiting, and unfinished ones."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ KNOWN = 65_536
 
 
 class UnfinishedJobRecord(NamedTuple):
-    """A job that never ran, or has not ended. Times are seconds; `start_s` is None if it never started.
+    """A job that never ran or has not ended. Times are in seconds; `start_s` is None if it never started.
 
-    `left_s` is the time of its cancellation, None if it was still waiting or running when the file was made.
+    `left_s` is the time of its cancellation, or None if it was still waiting or running when the file was written.
     """
 
     id: int
@@ -63,7 +63,7 @@ class AccountingHistory:
     ran: list[TraceRecord]
     open: list[UnfinishedJobRecord] = field(default_factory=list)
     licences: Mapping[int, Amounts] = field(default_factory=dict)
-    """By job number, the licences requested."""
+    """The requested licences by job number."""
 
     @property
     def header(self) -> dict[str, str]:
@@ -72,18 +72,18 @@ class AccountingHistory:
 
     @property
     def epoch_s(self) -> int:
-        """Return the offset of the file's times from 1970, in seconds."""
+        """Return the offset of the file's times from 1970 in seconds."""
         return epoch_of(self.header)
 
     @property
     def last_s(self) -> int:
-        """Return the last second covered by the file."""
+        """Return the last second that the file covers."""
         ends = [(job.start_s if job.start_s is not None else job.submit_s) + job.run_s for job in self.ran]
         moments = [moment for job in self.open for moment in (job.start_s, job.left_s)]
         return max([*ends, *(moment for moment in moments if moment is not None)])
 
     def leave_out(self, untrue: Mapping[int, str]) -> None:
-        """Drop unfinished jobs by number, each with the reason."""
+        """Drop unfinished jobs, given by number with the reason."""
         tally = self.reader.tally
         for job in self.open:
             if job.id in untrue:
@@ -94,15 +94,15 @@ class AccountingHistory:
 
 
 class SacctUnfinishedJobReader(SacctReader):
-    """Accounting data, including jobs that never ran or had not ended."""
+    """Accounting data, including jobs that never ran or have not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
         self.open: list[UnfinishedJobRecord] = []
         self._unsettled: list[tuple[UnfinishedJobRecord, int, str, Amounts]] = []
-        """Each with its submission, assumptions, and licences."""
+        """Unfinished jobs, each with its submission time, assumptions and licences."""
         self.licences: dict[int, Amounts] = {}
-        """By job number, the licences requested, if any."""
+        """The requested licences by job number; jobs without licences are missing."""
         self._licences: Amounts = ()
         self._known_licences = lru_cache(KNOWN)(self._licences_of)
 
@@ -147,7 +147,7 @@ class SacctUnfinishedJobReader(SacctReader):
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield records, then add the unfinished jobs after the last line."""
+        """Yield the records; after the last line, add the unfinished jobs."""
         for record in super().__iter__():
             self._keep_licences(record.id)
             yield record
@@ -157,7 +157,7 @@ class SacctUnfinishedJobReader(SacctReader):
         self._unsettled.clear()
 
     def _settle(self, job: UnfinishedJobRecord, submit_s: int, taken: str) -> None:
-        """Number an unfinished job, unless another line records its end or the same state."""
+        """Assign a number to an unfinished job, unless another line records its end or the same state."""
         since_s = submit_s if job.start_s is None else job.start_s
         if job.left_s is None and self._runs.has_begun(job.id, since_s, job.nodes):
             self.tally.dropped[TOLD_LATER] += 1
@@ -183,7 +183,7 @@ class SacctUnfinishedJobReader(SacctReader):
         return super()._ask(fields)
 
     def _licences_of(self, req_tres: str, alloc_tres: str) -> Amounts:
-        """Return the licences that a job had, or requested if it never ran."""
+        """Return the licences held by a job, or requested by it if it never ran."""
         return self._licences_in(alloc_tres) or self._licences_in(req_tres)
 
     def _licences_in(self, text: str) -> Amounts:
@@ -219,7 +219,7 @@ class SacctUnfinishedJobReader(SacctReader):
 
 
 class PbsUnfinishedJobReader(PbsAccountingReader):
-    """The accounting log of PBS, including jobs that never ran or had not ended."""
+    """The accounting log of PBS, including jobs that never ran or have not ended."""
 
     def __init__(self, path: Path, lenient: bool = False, dialect: TraceDialect = DEFAULT_DIALECT) -> None:
         super().__init__(path, lenient, dialect)
@@ -229,7 +229,7 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
         try:
             job = self._open_job(id, begun, left_s)
         except InvalidValue:
-            job = None  # the job's line was read but is incomplete
+            job = None  # the job has been read, but its record is incomplete
         if job is None or kind == MOVED:
             super()._leave_out(id, begun, kind, left_s)
             return
@@ -257,7 +257,7 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
 def read_history(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> AccountingHistory:
-    """Read a whole file. Raise what `open_trace` raises, and `InputError` if no job has a start."""
+    """Read a whole file. Raise the exceptions of `open_trace`, and `InputError` if no job has a start."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
         reader = SacctUnfinishedJobReader(path, lenient, dialect)

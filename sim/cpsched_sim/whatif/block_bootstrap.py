@@ -1,7 +1,7 @@
-"""Block bootstrap over time: how far a figure would vary in other weeks of the same site.
+"""Block bootstrap over time: estimate how much a value would vary in other weeks at the same site.
 
-The window is cut into blocks (weeks, or days or hours in a short window). Each draw takes as many blocks with
-replacement. All replays share the draws, so differences are paired.
+The window is cut into blocks (weeks, or days or hours in a short window). Each draw takes the same number of blocks
+with replacement. All replays use the same draws, so differences are paired.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from cpsched_sim.experiments.statistics import DRAWS, FloatArray, draw_resample_
 from cpsched_sim.whatif.whatif_window import DAY_S, HOUR_S
 
 FEWEST = 6
-"""The minimum number of blocks; with fewer, shorter blocks are used."""
+"""Minimum number of blocks; shorter blocks are used if a window has fewer."""
 KINDS = (
     (7 * DAY_S, "weeks"), (DAY_S, "days"), (6 * HOUR_S, "quarters of days"), (HOUR_S, "hours"), (600, "ten minutes"),
     (60, "minutes"),
 )  # fmt: skip
 BINS = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
-"""Bins of waits in seconds, for quantiles; neighbours differ by 3 %."""
+"""Bins of waits in seconds for quantiles; adjacent bin edges differ by 3 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockBootstrap:
-    """Blocks of a window, and the count of each block in each draw: `draw_resample_counts` is float64[DRAWS, B]."""
+    """The blocks of a window, and how often each block occurs in each draw, float64[DRAWS, B]."""
 
     from_s: int
     length_s: int
@@ -37,7 +37,7 @@ class BlockBootstrap:
 
     @classmethod
     def of(cls, from_s: int, to_s: int, seed: int = 0) -> BlockBootstrap:
-        """Use the longest blocks that are numerous enough, or the shortest blocks."""
+        """Use the longest blocks that are numerous enough, or else the shortest ones."""
         lasts_s = to_s - from_s
         length_s, kind = next((each for each in KINDS if lasts_s // each[0] >= FEWEST), KINDS[-1])
         count = max(1, -(-lasts_s // length_s))
@@ -45,32 +45,32 @@ class BlockBootstrap:
 
     @property
     def has_enough_blocks(self) -> bool:
-        """Return whether there are enough blocks for an interval; without, no figure has one."""
+        """Return whether there are enough blocks for an interval; otherwise, no value has an interval."""
         return self.count >= FEWEST
 
     def block_of_times(self, at_s: IntArray) -> IntArray:
-        """Return the block of each time."""
+        """Return the index of the block that contains each time."""
         found: IntArray = np.clip((at_s - self.from_s) // self.length_s, 0, self.count - 1)
         return found
 
     def sums(
         self, block: IntArray, values: npt.ArrayLike, group: IntArray | None = None, groups: int = 1
     ) -> FloatArray:
-        """Return sums by group and block, float64[groups, B]."""
+        """Return the sums by group and block, float64[groups, B]."""
         key = block if group is None else group * self.count + block
         weights = np.broadcast_to(np.asarray(values, np.float64), block.shape)
         found = np.bincount(key, weights, groups * self.count).astype(np.float64)
         return found.reshape(groups, self.count)
 
     def ratios(self, above: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the ratio of sums, observed and in every draw: float64[G] and float64[G, DRAWS]; NaN without data."""
+        """Return ratios of sums, observed and in every draw: float64[G] and float64[G, DRAWS]; NaN without data."""
         with np.errstate(invalid="ignore", divide="ignore"):
             point = above.sum(axis=1) / below.sum(axis=1)
             draws = (above @ self.drawn.T) / (below @ self.drawn.T)
         return point, draws if self.has_enough_blocks else np.full_like(draws, np.nan)
 
     def quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
-        """Return a quantile, observed and in every draw (by bins of 3 %)."""
+        """Return a quantile of waits, observed and in every draw (from bins of 3 %)."""
         if not len(wait_s) or not self.has_enough_blocks:
             return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(DRAWS, np.nan)
         bin_of = np.clip(np.searchsorted(BINS, wait_s, side="right") - 1, 0, len(BINS) - 2)
@@ -81,6 +81,6 @@ class BlockBootstrap:
 
 
 def union_interval(*intervals: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the smallest interval that contains all of them."""
+    """Return the smallest interval that contains all given ones that are not None, or None without any."""
     known = [each for each in intervals if each is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None

@@ -1,4 +1,4 @@
-"""Compare counterfactuals with the twin: who waits less, who waits longer, and which differences are significant."""
+"""Compare counterfactual cases with the twin: who waits less or longer, and which differences are significant."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 OPEN, HALF_CLOSED = "open", "half-closed"
-"""Users whose submissions are fixed, and users who submit after their previous job ends."""
+"""Models of users: submission times are fixed, or depend on the end of the user's previous job."""
 SIGNIFICANT = "significant"
 LEAST_DAYS, LEAST_USERS = 14, 5
-"""The minimum window for a verdict; a smaller one describes only its own days and users."""
+"""Minimum days and users of a window for a verdict; a smaller window describes only its own days and users."""
 MOST_LOSERS = 10
 
 Runs = Mapping[str, Sequence[WindowSchedule]]
-"""By user model: a schedule for each seed."""
+"""Schedules by user model, one per seed."""
 
 
 def compare_case(
@@ -40,11 +40,11 @@ def compare_case(
 ) -> dict[str, Any]:
     """Compare a case with the twin over all judged jobs and by class. Return plain values for JSON.
 
-    `there` are the facts of the case's machine.
+    `there` contains the invariants for the case's machine.
 
-    Each figure has an interval over resampled blocks and random seeds, which covers both the open and the half-closed
+    Each metric has an interval over resampled blocks and random seeds, which covers both the open and the half-closed
     replay. A difference is significant if the interval excludes zero and the difference exceeds the twin's own error in
-    the same figure.
+    the same metric.
     """
     return {
         "figures": _figures(facts, there, real, twin, case),
@@ -64,7 +64,7 @@ def _figures(
         for mode, (base, runs) in by_mode.items():
             values = [run[at] for run in runs]
             points[mode] = float(np.mean([value[0] for value in values]) - base[at][0])
-            if figure.name == "longest wait":  # a resampled window has no longer wait than the longest
+            if figure.name == "longest wait":  # no resampled window has a longer wait than the longest
                 each = [value[0] - base[at][0] for value in values]
                 spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
             else:
@@ -132,7 +132,7 @@ def insufficient_data(facts: WindowInvariants) -> str:
 def users_waiting_longer(
     facts: WindowInvariants, twin: Runs, case: Runs, users: JobClassification
 ) -> list[dict[str, Any]]:
-    """List the users whose total wait grows, largest increase first."""
+    """List the users whose total wait increases, largest increase first."""
     of = users.of[facts.counted[facts.window.is_judged]]
     count = np.bincount(of, minlength=len(users.names))
     base_s = waits_s(twin[OPEN][0], facts.counted)
@@ -150,7 +150,7 @@ def users_waiting_longer(
 
 
 def _of_seeds(draws: Sequence[FloatArray]) -> FloatArray:
-    """Return draws that take the seeds in turn, so that seeds count like weeks."""
+    """Return draws that cycle through the seeds, so that seeds contribute variation as weeks do."""
     stacked = np.stack(draws)
     turn = np.arange(stacked.shape[-1]) % len(stacked)
     found: FloatArray = np.take_along_axis(stacked, np.broadcast_to(turn, (1, *stacked.shape[1:])), axis=0)[0]

@@ -1,4 +1,4 @@
-"""A folder written by `cpsched whatif collect`: jobs, nodes, outages, Slurm's parameters, the site's policy."""
+"""Read a folder written by `cpsched whatif collect`: jobs, nodes, outages, Slurm parameters and site policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SITE = "site"
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionFolder:
-    """A collected folder. `zone` is the site's time zone; times in its files are UTC."""
+    """A collected folder. `zone` is the site's time zone; the times in its files are UTC."""
 
     path: Path
     zone: str
@@ -36,7 +36,7 @@ class SlurmCollectionFolder:
 
     @classmethod
     def of(cls, path: Path) -> SlurmCollectionFolder:
-        """Open a folder. Raise `InputError` if `cpsched whatif collect` did not write it."""
+        """Open a folder. Raise `InputError` if it was not written by `cpsched whatif collect`."""
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
@@ -56,31 +56,31 @@ class SlurmCollectionFolder:
 
     @property
     def accounting_path(self) -> Path:
-        """The accounting."""
+        """Return the path of the accounting file."""
         return self.path / JOBS
 
     @property
     def config_path(self) -> Path | None:
-        """Return the file with the output of `scontrol show config`, if it exists."""
+        """Return the path of the output of `scontrol show config`, or None if it is missing."""
         return self._there(CONFIG)
 
     def policy(self) -> SitePolicy | None:
-        """Return the site's policy, if any. Raise `InvalidPolicy`."""
+        """Return the site's policy, or None. Raise `InvalidPolicy`."""
         path = self._there(POLICY)
         return load_policy(path) if path is not None else None
 
     def licences(self) -> dict[str, int]:
-        """Return the number of licences that Slurm reported. Raise `InvalidSystem`."""
+        """Return the total of each licence, as reported by Slurm. Raise `InvalidSystem`."""
         path = self._there(LICENSES)
         return read_totals(path) if path is not None else {}
 
     def system(self) -> SystemFile:
-        """Return the nodes that Slurm reported."""
+        """Return the system of the nodes reported by Slurm."""
         draft, _ = draft_of(str(self.path / NODES), SITE)
         return system_draft.checked_draft(draft)[1]
 
     def outages(self, system: SystemFile) -> tuple[list[NodeTypeOutage], int]:
-        """Return the outages by kind of node, and the number of events of nodes that no longer exist."""
+        """Return the outages by node type, and the number of events of nodes that no longer exist."""
         kinds = {name: _kind_of(node, system) for name, node in nodes_in(self.path).items()}
         found, strange = [], 0
         for name, begin_s, end_s in self._events():
@@ -93,7 +93,7 @@ class SlurmCollectionFolder:
     def outages_before_arrival(
         self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
     ) -> list[NodeTypeOutage]:
-        """Return an outage, until its first job, for each node added since `earlier` was collected."""
+        """Return, for each node added since `earlier` was collected, an outage that lasts until its first job."""
         came = nodes_in(self.path)
         for name in nodes_in(earlier.path):
             came.pop(name, None)
@@ -109,7 +109,7 @@ class SlurmCollectionFolder:
 
     @property
     def booted_s(self) -> int | None:
-        """Return when slurmctld last started before the collection, or None if unknown."""
+        """Return the time of slurmctld's last start before the collection, or None if unknown."""
         try:
             at = possible_times(read_boot_time(self.path), zone_of(""))
         except InvalidValue:
@@ -117,7 +117,7 @@ class SlurmCollectionFolder:
         return at[0] if at else None
 
     def _events(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (node, from, to) of each period in which a node was unavailable."""
+        """Yield (node, from, to) for each period in which a node was unavailable."""
         utc = zone_of("")
         for row in rows_of(self.path / EVENTS):
             name, state = row.get("NodeName") or "", row.get("State") or ""
@@ -136,7 +136,7 @@ class SlurmCollectionFolder:
 
 
 def _kind_of(node: SlurmNode, system: SystemFile) -> str:
-    """Return the node's kind in the system built from all nodes, or ""."""
+    """Return the node's type in the system built from all nodes, or ""."""
     amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
     wanted = {name: amount for name, amount in amounts.items() if amount}
     partitions = set(node.partitions)

@@ -1,7 +1,7 @@
-"""The pace of a bridge in control mode: it decides once per interval, and its starts take effect with a delay.
+"""Model the pace of a bridge in control mode: it decides once per interval, and its starts take effect later.
 
-In a replay, a dispatcher decides in each second with an event and its starts take effect at once. A bridge reads,
-decides, releases and waits for Slurm, while the nodes stay idle.
+In a replay, a dispatcher decides in each second with an event, and its starts take effect immediately. In contrast, a
+bridge reads the state, decides, releases jobs and waits for Slurm; in the meantime, the nodes are idle.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from cpsched.errors import InvalidValue
 
 INTERVAL, LAG = "interval", "lag"
 MOST_S = 3600
-"""The maximum interval and lag."""
+"""Maximum interval and lag in seconds."""
 BRIDGE_INTERVAL_S = 1
-"""The default of the bridge's setting `cycle.interval_s`."""
+"""Default of the bridge's setting `cycle.interval_s`."""
 BRIDGE_LAG_S = 0.7
-"""The additional delay of a start under a bridge compared with Slurm alone, once its nodes are free. Measured: 1.2 to
-2.1 s and 0.8 to 1.1 s on a live cluster, midpoints 1.65 and 0.95 s (docs/evidence.md, forecasts and live runs)."""
+"""Additional delay in seconds of a start under a bridge compared with Slurm alone, once its nodes are free. Measured:
+1.2 to 2.1 s and 0.8 to 1.1 s on a live cluster, midpoints 1.65 and 0.95 s (docs/evidence.md, forecasts and live runs).
+"""
 _GOLDEN = 0.6180339887498949
-"""The fractional parts of its multiples are spread evenly, however many there are."""
+"""The fractional parts of the multiples of this number are evenly spread, however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionTiming:
     """The interval and lag of decisions.
 
-    - `interval_s`: rounds take place at multiples of this interval; 0: in each second with an event. Values between 0
-      and
-    1 mean the same, since a replay has whole seconds.
+    - `interval_s`: rounds take place at multiples of this interval, or with 0 in each second with an event. Values from
+      0 to 1 are equivalent, because a replay has whole seconds.
     - `lag_s`: the mean delay of a start after its round. Each delay is a whole number of seconds.
     """
 
@@ -39,7 +39,7 @@ class DecisionTiming:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> DecisionTiming:
-        """Read the pace from a case's settings. Raise `InvalidValue`."""
+        """Parse the pace in a case's settings. Raise `InvalidValue`."""
         return cls(int(_seconds(texts, INTERVAL, whole=True)), _seconds(texts, LAG, whole=False))
 
     @property
@@ -62,7 +62,7 @@ def _seconds(texts: Mapping[str, str], name: str, whole: bool) -> float:
 
 @dataclass(slots=True)
 class StartLagSequence:
-    """Delays of successive starts: whole seconds with mean `lag_s`, the same in every replay."""
+    """The delays of successive starts: whole seconds with mean `lag_s`, the same in every replay."""
 
     lag_s: float
     _turn: count[int] = field(default_factory=lambda: count(1))

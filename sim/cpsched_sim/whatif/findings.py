@@ -1,4 +1,4 @@
-"""Compute findings from a window and cases: first the twin, then each case against it. Plain values for JSON."""
+"""Compute the findings on a window and its cases, first for the twin, then for each case. Plain values for JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 QUANTILES = tuple(range(0, 101, 2))
 MOST_POINTS = 400
-"""Number of points of a line over time."""
+"""Maximum number of points of a line over time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class WhatIfRequest:
     seeds: int = 3
     sessions: bool = True
     anyway: bool = False
-    """Whether to replay the cases even if the twin is hopeless."""
+    """Whether to replay the cases even if the twin is graded hopeless."""
 
 
 def compute_findings(
     replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
-    """Replay and return the findings. Raise `UnusableObject` where a replay fails; finished replays are stored."""
+    """Run the replays and return the findings. Raise `UnusableObject` if a replay fails; finished ones are stored."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
-    applied = [case.apply_to(window) for case in plan.cases]  # before hours of work: an impossible case fails now
+    applied = [case.apply_to(window) for case in plan.cases]  # an impossible case fails now, not after hours of work
     twin_tasks = tasks_of([plan.twin], 1, plan.sessions)
     twins = _run(replays, twin_tasks, resume, progress)
     really, twin = actual_schedule(window), _by_mode(twin_tasks, twins)
@@ -130,7 +130,7 @@ def _case(
 
 
 def _stranded(facts: WindowInvariants, replayed: WindowReplayResult) -> list[dict[str, Any]]:
-    """By cause, return the share of all processors and GPUs that was empty while jobs waited."""
+    """Return, by cause, the share of all processors and GPUs that was empty while jobs waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
         {"what": name, "cause": cause, "part": float(replayed.stranded[what, at]) / machine}
@@ -140,7 +140,7 @@ def _stranded(facts: WindowInvariants, replayed: WindowReplayResult) -> list[dic
 
 
 def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]:
-    """Describe what was replayed, on which system, and what was left out."""
+    """Describe what was replayed, on which system, and what was omitted."""
     roles = Counter(window.role.tolist())
     nodes = sum(kind.count for kind in window.system.node_types.values())
     return {
@@ -161,7 +161,7 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
 
 
 def _lines(facts: WindowInvariants, made: WindowSchedule) -> dict[str, list[float]]:
-    """Return the data of plots: quantiles of waits, and queue and use over time."""
+    """Return the data of the plots: quantiles of waits, and queue length and utilization over time."""
     hourly = hourly_usage(facts, made)
     wait_s = waits_s(made, facts.counted)
     return {
@@ -217,12 +217,12 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def span_in_words(low: float, high: float) -> str:
-    """Format an interval of a difference of waits: `12 min less to 3 min longer`."""
+    """Format the interval of a difference in waits: `12 min less to 3 min longer`."""
     words = [f"{format_duration(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
     return " to ".join(words)
 
 
 def mean_wait(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case's row of the mean wait."""
+    """Return the row with the mean wait of a case."""
     found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == WINDOW_METRICS[0].name)
     return found

@@ -1,4 +1,4 @@
-"""Classes of jobs by account, QOS, partition, size, length, hour of the week, and user."""
+"""Classify jobs by account, QOS, partition, size, length, hour of the week, and user."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.whatif_window import WhatIfWindow
 
 MOST_GROUPS = 25
-"""Maximum number of classes of one kind; the rest form one class."""
+"""Maximum number of classes of one kind; the remaining jobs form one class."""
 OTHERS, UNKNOWN = "others", "unknown"
 LENGTHS = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
 LONGEST = "1 day and more"
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WIDE_PART = 0.1
-"""Minimum share of the machine of a wide job."""
+"""Minimum share of the machine that makes a job wide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobClassification:
-    """A kind of class: the class number of each judged job, and the names of the classes."""
+    """A classification: the class index of each judged job, and the names of the classes."""
 
     kind: str
     of: IntArray
@@ -35,9 +35,9 @@ class JobClassification:
 
 
 def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassification]:
-    """Classify the judged jobs; kinds with only one class are left out.
+    """Classify the judged jobs in several ways; omit classifications with only one class.
 
-    `processors` is the amount of the first resource of each judged job.
+    `processors` is the amount of the first resource for each judged job.
     """
     items = window.judged_jobs()
     machine = processors_of(window)
@@ -54,7 +54,7 @@ def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassificat
 
 
 def users_of(window: WhatIfWindow) -> JobClassification:
-    """Return the judged jobs by user."""
+    """Return the classification of the judged jobs by user."""
     return _grouped("user", (item.job.user for item in window.judged_jobs()), 10**6)
 
 
@@ -89,7 +89,7 @@ def _length(run_s: int) -> str:
 
 
 def _hours(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
-    """Yield the six hours of the week of each job, in the site's time zone, looked up once per hour of the window."""
+    """Yield each job's six-hour period of the week in the site's time zone, looked up once per hour of the window."""
     first = window.to_local_time(window.from_s)
     known: dict[int, str] = {}
     for item in items:

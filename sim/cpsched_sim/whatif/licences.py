@@ -1,11 +1,11 @@
-"""Licences: totals, amounts held by each job, and a replay that never exceeds the totals.
+"""Licences: their totals, the amounts held by each job, and their limits in a replay.
 
-If licences are short, Slurm skips the job, in its main loop and in backfill, and continues with the next
+If licences are short, Slurm skips the job in its main loop and in backfill, and continues with the next job
 (`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is
-therefore one more limit on a sum over the running jobs.
+therefore another limit on a sum over the running jobs.
 
-A licence has two spellings. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
-`scontrol show license` reports the total of NAME. Slurm compares the two in lower case.
+A licence has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
+`scontrol show license` reports the total of NAME. Slurm compares the two names in lower case.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ MOST_NAMED = 10
 _ONE = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 
 Amounts = tuple[tuple[str, int], ...]
-"""Amount of each licence, by its name in the accounting data."""
+"""Requested amounts of licences, by their names in the accounting data."""
 Totals = Mapping[str, int]
-"""Total of each licence, by its name in lower case."""
+"""Totals of licences, by their names in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowLicences:
-    """The licences that the jobs of a window request, by index of the job, and their totals.
+    """The licences that the jobs of a window request, by job index, and the totals of these licences.
 
-    `asked` omits jobs that request none; `totals` omits licences that no job requests.
+    `asked` omits jobs that request no licences; `totals` omits licences that no job requests.
     """
 
     asked: Mapping[int, Amounts] = field(default_factory=dict)
@@ -64,14 +64,14 @@ class WindowLicences:
         return ",".join(f"{name}={total}" for name, total in self.totals.items())
 
 
-# ------------------------------------------------------------------------------------------ how many there are
+# ------------------------------------------------------------------------------------------ totals
 
 
 def read_totals(path: Path) -> dict[str, int]:
-    """Read the output of `scontrol show license`. Raise `InvalidSystem` with the line.
+    """Parse the output of `scontrol show license`. Raise `InvalidSystem` with the line.
 
-    A total is unknown if its name occurs twice or with a `Mode`: each set of nodes has its own amount of a hierarchical
-    resource.
+    A total is unknown if its name occurs twice or with a `Mode`, because each set of nodes has its own amount of a
+    hierarchical resource.
     """
     found: dict[str, int] = {}
     layered = set[str]()
@@ -93,7 +93,7 @@ def read_totals(path: Path) -> dict[str, int]:
 
 
 def parse_totals(text: str) -> dict[str, int]:
-    """Read `matlab=10,ansys=4`, or with colons like `Licenses` in slurm.conf. Raise `InvalidValue`."""
+    """Parse `matlab=10,ansys=4`, or the form with colons used by `Licenses` in slurm.conf. Raise `InvalidValue`."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _ONE.fullmatch(part)
@@ -105,7 +105,7 @@ def parse_totals(text: str) -> dict[str, int]:
 
 
 def why_never_licensed(licences: Amounts, totals: Totals) -> str:
-    """Return why a job that requests more than the total can never run, or ""."""
+    """Return why a job that requests more than the total can never run, or "" if it can."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
             return f"{TRES}{quote_value(name)} only {total:,} exist"
@@ -116,7 +116,7 @@ def why_never_licensed(licences: Amounts, totals: Totals) -> str:
 
 
 def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
-    """Yield notes on the licences requested and really held, given as (from, until, amounts)."""
+    """Yield notes on the requested licences and on those really held, given as (from, until, amounts)."""
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
         yield f"licences limited in the replay: {_some(f'{n} {t:,}' for n, t in known.items())}"
@@ -142,7 +142,7 @@ def _some(words: Iterable[str]) -> str:
 
 
 def most_at_once(changes: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum in use, from changes as (second, amount); nothing is held in the second of an end."""
+    """Return the maximum in use, given changes as (second, amount); a job holds nothing in the second of its end."""
     return max(accumulate((change for _, change in sorted(changes)), initial=0))
 
 
@@ -150,13 +150,13 @@ def most_at_once(changes: Iterable[tuple[int, int]]) -> int:
 
 
 def with_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
-    """Add the job's licences as trackable resources, which limits of QOS and associations may name."""
+    """Add the job's licences as trackable resources, which limits of a QOS or association may name."""
     return claim._replace(tres=(*claim.tres, *((f"{TRES}{name}", amount) for name, amount in licences)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LicenceUsage:
-    """The licences held during a replay, for licences with a known total.
+    """The licences held during a replay, for all licences with a known total.
 
     - `kind`: int64[J], the row of `held` for each job; row 0 holds nothing.
     - `held`: int64[K, L]; `totals`: int64[L].
@@ -185,16 +185,16 @@ class LicenceUsage:
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def count_used(self, running: IntArray) -> IntArray:
-        """Return the amount of each licence held by the running jobs (slots), int64[L]."""
+        """Return the amount of each licence held by the running jobs (given as slots), int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
     def has_room(self, slot: int, running: IntArray) -> bool:
-        """Return whether the free licences suffice for a job."""
+        """Return whether enough licences are free for a job."""
         return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
     def add_licence_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot) -> QueueLimitStatus | None:
-        """Add the licences to the site's limits (None: no limits), if licences can be short."""
+        """Return the site's limits (None: no limits) with the licences added, if licences can run short."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.count_used(snapshot.running)
         asking = np.flatnonzero(kinds)
@@ -217,7 +217,7 @@ class LicenceUsage:
         return QueueLimitStatus(standings, (*limits.used, *used.tolist()))
 
     def _with_row(self, before: JobLimitChecks, kind: int, first: int) -> JobLimitChecks:
-        """Add the licences of a kind of job to its limits; their counters begin at `first`."""
+        """Add the licences of one kind of job to its limits; the counters of licences begin at index `first`."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
             LimitCheck(first + at, amount, int(self.totals[at]), LICENSES, "the cluster", quote_value(self.names[at]))

@@ -34,18 +34,18 @@ COLUMNS = ("arrival_s", "start_s", "end_s", "processors")
 
 @dataclass(frozen=True, slots=True)
 class WhatIfReplayTask:
-    """One replay: a case, a seed and a model of users."""
+    """One replay: a case, a seed and a user model."""
 
     case: WhatIfCase
     spec: PolicySpec
     mode: str
 
     def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all that the schedule depends on; replays with equal values have the same schedule."""
+        """Return everything that the schedule depends on; replays with equal values have equal schedules."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: sha256_of(Path(name)) for name in settings.values() if Path(name).is_file()}
-        if policy is not None:  # with the dumps it refers to
+        if policy is not None:  # includes the dumps that the policy file names
             files[policy] = load_policy(Path(policy)).sha256
         return {
             "code": code_identity(), **digests, "dispatcher": self.spec.dispatcher,
@@ -55,12 +55,12 @@ class WhatIfReplayTask:
         }  # fmt: skip
 
     def digest(self, digests: Mapping[str, Any]) -> str:
-        """Return the name of the result."""
+        """Return the digest that names the result."""
         return hash_inputs(self.words(digests))
 
 
 def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[WhatIfReplayTask]:
-    """Return every case open with each seed, and half-closed with the first."""
+    """Return a task for every case: open replays with each seed, and a half-closed replay with the first seed."""
     found = []
     for case in cases:
         specs = case.seeds(seeds)
@@ -71,7 +71,7 @@ def tasks_of(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) -> list[Wh
 
 @dataclass(slots=True)
 class WindowReplayRunner:
-    """Replays of one window into a folder. `digests` are the digests of their common inputs."""
+    """Runs the replays of one window and stores them in a folder. `digests` identify the common inputs."""
 
     window: WhatIfWindow
     out: Path
@@ -84,7 +84,7 @@ class WindowReplayRunner:
         return self.out / REPLAYS / f"{task.digest(self.digests)}.npz"
 
     def finished(self, tasks: Sequence[WhatIfReplayTask]) -> dict[int, WindowReplayResult]:
-        """Return the results stored by an earlier run, by index."""
+        """Return the results stored by an earlier run, by task index."""
         found = {at: _read(self.path(task), len(self.window.jobs)) for at, task in enumerate(tasks)}
         return {at: replayed for at, replayed in found.items() if replayed is not None}
 
@@ -94,7 +94,10 @@ class WindowReplayRunner:
         done: dict[int, WindowReplayResult],
         progress: Callable[[float, int | None], None],
     ) -> None:
-        """Replay the tasks missing from `done` and add them. Raise `InputError` if one fails; the others are stored."""
+        """Run the tasks missing from `done` and add their results.
+
+        Raise `InputError` if one fails; others are stored.
+        """
         failed: list[str] = []
 
         def finished(at: int, replayed: WindowReplayResult | TaskFailure) -> None:
@@ -104,7 +107,7 @@ class WindowReplayRunner:
                 write_atomically(self.path(tasks[at]), _packed(replayed))
                 done[at] = replayed
 
-        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # readable by this user only
+        with tempfile.TemporaryDirectory(prefix="cpsched-whatif-") as folder:  # readable only by this user
             kept = Path(folder) / "window.pickle"
             with kept.open("wb") as file:
                 pickle.dump(self.window, file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -122,7 +125,7 @@ def _replay_one(given: tuple[Path, WhatIfReplayTask], tell: Tell) -> WindowRepla
     with gc_paused(), kept.open("rb") as file:
         window: WhatIfWindow = pickle.load(file)  # written by this program into its own folder
         window = task.case.apply_to(window)
-    gc.freeze()  # this process does nothing else
+    gc.freeze()  # this process runs nothing else
     tell()
     policy = ReplayPolicySetup(task.spec).build(window.jobs)
     return replay_window(window, policy, task.mode == HALF_CLOSED, tell, task.case.pace)
@@ -143,7 +146,7 @@ def _read(path: Path, jobs: int) -> WindowReplayResult | None:
             columns = [kept[name] for name in COLUMNS]
             rounds, cpu_s, late = kept["facts"].tolist()
             empty = kept["stranded"].astype(np.float64)
-    except Exception:  # a damaged file can raise anything; the replay runs again
+    except Exception:  # a damaged file can raise any exception; the replay then runs again
         return None
     if any(column.shape != (jobs,) or column.dtype != np.int64 for column in columns):
         return None

@@ -1,4 +1,4 @@
-"""Findings as a report (one list of blocks for HTML and Markdown) and as CSV tables."""
+"""Present the findings as a report (one list of blocks for HTML and Markdown) and as CSV tables."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def title(found: Found) -> str:
 
 
 def short(found: Found) -> str:
-    """Return a summary for the terminal in Markdown: the sentences, the verdict, and a line for each case."""
+    """Return a Markdown summary for the terminal: the sentences, the verdict, and one line per case."""
     return render_markdown(title(found), _first(found))
 
 
 def blocks(found: Found) -> Iterator[ReportBlock]:
-    """All parts."""
+    """Yield all blocks of the report."""
     yield from _first(found)
     yield from _fidelity(found)
     yield from _over_time(found)
@@ -124,7 +124,7 @@ def _over_time(found: Found) -> Iterator[ReportBlock]:
 
 
 def _shares(found: Found) -> Iterator[ReportBlock]:
-    """Yield each account's share, due use and real use; the last row is the distance."""
+    """Yield a table of each account's share, due usage and real usage; the last row is the distance."""
     twin = found["shares"]["twin"]
     if twin is None:
         return
@@ -142,7 +142,7 @@ def _shares(found: Found) -> Iterator[ReportBlock]:
 
 
 def _stranded(found: Found) -> Iterator[ReportBlock]:
-    """Yield the share of the machine that was empty while jobs waited, by cause; causes with none are left out."""
+    """Yield a table of the share of the machine that was empty while jobs waited, by cause; omit causes without any."""
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
         [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
@@ -194,7 +194,7 @@ def _facts(found: Found) -> Iterator[ReportBlock]:
 
 
 def _settings(found: Found) -> Rows:
-    """Yield settings, version and digests."""
+    """Return a table of settings, version and digests."""
     window, system = found["window"], found["system"]
     yield ["window", f"{window['from']} to {window['to']}"]
     yield ["times", window["zone"]]
@@ -218,7 +218,7 @@ def _dots(
     rows: Sequence[tuple[str, Found]], label: str, numbers: ReportTable | None, name: str, band_s: float = 0.0,
     is_open: bool = False,
 ) -> ReportFigure:  # fmt: skip
-    """Differences with their intervals, in a unit that suits them; the label names it."""
+    """Return a dot plot of differences with their intervals, in a suitable unit, which the label names."""
     most = max(band_s, *(abs(each) for _, row in rows for each in row["interval"]))
     unit_s, unit = (1, "s") if most < 300 else (60, "min") if most < 3 * 3600 else (3600, "h")
     dots = [
@@ -250,11 +250,11 @@ def _cap(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-# ------------------------------------------------------------------------------------------ tables of commas
+# ------------------------------------------------------------------------------------------ CSV tables
 
 
 def class_rows(found: Found) -> Iterator[Sequence[object]]:
-    """gains.csv: every figure and every class of every case."""
+    """Yield the rows of gains.csv: every metric and every class of every case."""
     yield (
         "case", "kind", "name", "unit", "jobs", "twin", "case_value", "difference", "low", "high", "twin_error",
         "verdict",
@@ -272,7 +272,7 @@ def class_rows(found: Found) -> Iterator[Sequence[object]]:
 
 
 def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
-    """fidelity.csv: the twin against the real starts, by class."""
+    """Yield the rows of fidelity.csv: the twin compared with the real starts, by class."""
     yield "kind", "name", "jobs", "real_mean_wait_s", "twin_mean_wait_s", "difference_s", "low", "high", "within_5_min"
     for row in found["fidelity"]["classes"]:
         low, high = row["difference_interval_s"] or ("", "")
@@ -281,7 +281,7 @@ def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
 
 
 def loser_rows(found: Found) -> Iterator[Sequence[object]]:
-    """losers.csv: the users who would have lost most."""
+    """Yield the rows of losers.csv: the users whose waits would have increased most."""
     yield "case", "user", "jobs", "twin_mean_wait_s", "case_mean_wait_s", "more_wait_s"
     for case in found["cases"]:
         for row in case["losers"]:

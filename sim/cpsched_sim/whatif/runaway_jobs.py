@@ -1,6 +1,6 @@
-"""Runaway jobs: recorded as running or waiting although they cannot be.
+"""Find runaway jobs: jobs recorded as running or waiting although they cannot be.
 
-Slurm's database has such a job if the message of its end was lost. `sacctmgr show runawayjobs` lists them.
+Slurm's database contains such a job if the message about its end was lost. `sacctmgr show runawayjobs` lists them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
 
 
 def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
-    """Return why each runaway job, by number, cannot be unfinished; `system` is None if nodes are only guessed."""
+    """Return runaway jobs by number, each with the reason why it cannot be unfinished.
+
+    `system` is None if the nodes are only guessed.
+    """
     last_s = history.last_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
     most_wait_s = max(LONGEST_WAIT_S, 2 * max(waits_s, default=0))
@@ -46,7 +49,7 @@ def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> 
 
 
 def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
-    """Return whether later jobs used so much of one of its nodes that `job` cannot still run there."""
+    """Return whether later jobs used so much of one of the job's nodes that `job` cannot still be running there."""
     nodes, own = set(expand_if_valid(job.nodes)), _of_a_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:

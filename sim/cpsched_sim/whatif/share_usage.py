@@ -1,4 +1,4 @@
-"""Use by account in a schedule, and its distance from the shares."""
+"""Compute the usage by account in a schedule, and its distance from the shares."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule
 
 
 def usage_against_shares(facts: WindowInvariants, made: WindowSchedule) -> dict[str, Any] | None:
-    """Return each account's part of all use in the window and the distance from shares; None without shares.
+    """Return each account's fraction of the usage in the window, and the distance from the shares; None without shares.
 
-    As in `account_usage`, each day's use is divided by shares among the accounts whose jobs could have used it. The
-    distance is the fraction used by other accounts.
+    As in `account_usage`, each day's usage is divided by shares among the accounts whose jobs could have used it. The
+    distance is the fraction that other accounts used.
     """
     window = facts.window
     if window.site is None:

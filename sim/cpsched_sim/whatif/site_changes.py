@@ -1,4 +1,4 @@
-"""Changes at a site between two collections: Slurm's parameters, partitions, QOS, licences, nodes."""
+"""List changes at a site between two collections: Slurm parameters, partitions, QOS, licences and nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Facts = Mapping[str, str]
 
 
 def list_changes(earlier: Path, later: Path) -> list[str]:
-    """Return a sentence for each change. Files missing from one of the folders are skipped."""
+    """Return a sentence for each change. Skip files that are missing from one of the folders."""
     before, after = nodes_in(earlier), nodes_in(later)
     return [
         *_differences("slurm.conf", {"": parameters(earlier)}, {"": parameters(later)}),
@@ -54,7 +54,7 @@ def read_boot_time(folder: Path) -> str:
 
 
 def nodes_in(folder: Path) -> dict[str, SlurmNode]:
-    """Return the nodes of a folder by name. Raise `UnusableObject` if they cannot be read."""
+    """Return the nodes in a folder by name. Raise `UnusableObject` if they cannot be read."""
     text = "".join(line for _, line in lines_of(folder / NODES))
     return {node.name: node for node in parse_nodes(text, NODES).nodes}
 
@@ -83,7 +83,7 @@ def _licences(folder: Path) -> dict[str, Facts]:
 
 
 def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a sentence for each fact that differs and each item added or removed; none without data."""
+    """Yield a sentence for each difference and for each item added or removed; nothing if one side has no data."""
     if not any(before.values()) or not any(after.values()):
         return
     for name in sorted(before.keys() | after.keys()):

@@ -1,4 +1,4 @@
-"""Collect what a replay needs on a host with Slurm's commands, into one portable folder.
+"""Collect the inputs of a replay on a host with Slurm's commands, into one portable folder.
 
 All commands are read-only: `sacct`, `sacctmgr show`, `sshare`, `scontrol show`.
 """
@@ -52,19 +52,19 @@ TABLES = {
     PARTITIONS: "scontrol -o show partition",
     LICENSES: "scontrol -o show license",
 }
-"""Optional tables; only accounting and nodes are required. `{of}` selects this cluster."""
+"""Optional tables; only accounting data and nodes are required. `{of}` selects this cluster."""
 MIXED = (
     "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are left out; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 HOURS_A_QUESTION = 24
-"""Days of accounting data per request, so that no answer is large."""
+"""Time span of accounting data per request, which limits the size of each response."""
 LIMIT_S = 600
 KEPT_OF_CONFIG = re.compile(
     r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
 )
-"""Configuration lines that affect starts; with pseudonyms, the others are left out."""
+"""Configuration lines that affect starts; with pseudonyms, all other lines are omitted."""
 _SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
 
 Ask = Callable[[str], str]
@@ -72,7 +72,7 @@ Ask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionResult:
-    """What was collected: lines by file, and the tables that are missing."""
+    """The result of a collection: number of lines by file, and the tables that are missing."""
 
     lines: Mapping[str, int]
     lacking: Mapping[str, str]
@@ -92,7 +92,7 @@ def collect(
     if (out / MANIFEST).exists():
         raise InputError(f"{out}: already has collected data: choose another folder")
     until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct takes no fractions
+    since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct does not accept fractions of a second
     people = PseudonymTable("u")
     files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
     lacking: dict[str, str] = {}
@@ -123,7 +123,7 @@ def collect(
 
 
 def _accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
-    """Return the accounting of all days. A job in two days occurs twice; the reader counts it once."""
+    """Return the accounting data of all days. A job spanning two days occurs twice; the reader counts it once."""
     between, wanted = f"|{token_hex(8)}|", FORMAT.split(",")
     jobs: dict[str, None] = {}
     works, begin = PseudonymTable("j"), since
@@ -131,7 +131,7 @@ def _accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTab
         end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
         said = ask(SACCT.format(between=between, since=begin.isoformat(), until=end.isoformat()))
         head, _, rest = said.partition("\n")
-        separator = between if between in head else "|"  # users' texts may contain a bar, but not this separator
+        separator = between if between in head else "|"  # users' texts may contain `|`, but not this separator
         if head.split(separator) != wanted and (said or begin == since):
             raise InputError(f"sacct: starts with {quote_value(head) or 'nothing'} instead of the requested columns")
         for fields in _rows(rest, separator, len(wanted)):
@@ -143,9 +143,9 @@ def _accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTab
 
 
 def _rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
-    """Yield the fields of each job. A line with too few fields continues the previous job's name, the last field.
+    """Yield the fields of each job. A line with too few fields continues the last field, the previous job's name.
 
-    Line breaks in a name become blanks, so that a name stays on one line.
+    Line breaks in a name are replaced by blanks, so that each job is one line.
     """
     row: list[str] = []
     for line in text.split("\n"):
@@ -179,19 +179,19 @@ def _table(text: str) -> Iterator[dict[str, str]]:
 
 
 class PseudonymTable:
-    """Replace names by numbers, in the order in which they occur."""
+    """Replaces names by numbered pseudonyms, in order of first occurrence."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._known: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """Return the pseudonym of a name, always the same; "" stays."""
+        """Return the pseudonym of a name, which is always the same; return "" for ""."""
         return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
 
 
 def pseudonymize(name: str, text: str, people: PseudonymTable) -> str:
-    """Return a file with pseudonyms for users and without free text."""
+    """Return the content of a file with users replaced by pseudonyms and free text removed."""
     if name == CONFIG:
         return "".join(f"{line}\n" for line in text.split("\n") if KEPT_OF_CONFIG.match(line))
     header, *rest = text.removesuffix("\n").split("\n")
@@ -216,7 +216,7 @@ def _zone() -> str:
 
 
 def policy_words(files: Mapping[str, str]) -> str:
-    """Return the policy file for collected data, with the paths of its dumps."""
+    """Return the policy file for the collected data, which contains the paths of its dumps."""
     config = {}
     for line in files[CONFIG].split("\n"):
         name, equals, value = line.partition("=")
@@ -277,7 +277,7 @@ def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def days_of(text: str) -> float | None:
-    """Return `7-00:00:00` in days, as Slurm reads it, or None if it is not a time."""
+    """Parse a Slurm time such as `7-00:00:00`; return it in days, or None if it is not a time."""
     try:
         seconds = number_s(text, 60) if is_number(text) else duration_s(text)
     except ValueError:
@@ -286,7 +286,7 @@ def days_of(text: str) -> float | None:
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a `sacctmgr --parsable2` table, if it exists."""
+    """Yield the rows of a `sacctmgr --parsable2` table; none if the file is missing."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
         yield from _table(text)

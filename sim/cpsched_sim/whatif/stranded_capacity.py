@@ -1,4 +1,4 @@
-"""Capacity that was empty while jobs waited, by cause: processors and GPUs of a schedule, sampled hourly."""
+"""Compute capacity that was empty while jobs waited, by cause: processors and GPUs, sampled hourly."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CAUSES = (
     "the waiting jobs require whole nodes",
     "the node could not be used (down, drained)",
 )
-"""In the order of the numbers above; the first applicable cause counts."""
+"""The causes, in order of the numbers above; the first one that applies counts."""
 PROCESSORS, GPUS = 0, 1
 MOST_LOOKS = 1000
-"""Maximum number of samples; a longer window is sampled less often than hourly."""
+"""Maximum number of samples; long windows are sampled less often than hourly."""
 MOST_REQUESTS = 256
-"""Maximum number of kinds of requests per sample: the most frequent among waiting jobs."""
+"""Maximum number of distinct requests per sample: the most frequent ones of the waiting jobs."""
 HOUR_S = 3600
 
 
@@ -33,7 +33,7 @@ HOUR_S = 3600
 class PlacedSchedule:
     """A schedule with its placements; columns are int64[J].
 
-    `left_s` is when a job stopped waiting, by start or cancellation. Placements are those of `Schedule`.
+    `left_s` is when a job stopped waiting, because it started or was cancelled. Placements are as in `Schedule`.
     """
 
     arrival_s: IntArray
@@ -49,9 +49,9 @@ class PlacedSchedule:
 def compute_stranded_capacity(
     cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: PlacedSchedule, from_s: int, to_s: int
 ) -> FloatArray:
-    """Return the mean processors and GPUs empty while jobs waited, by cause: float64[2, len(CAUSES)].
+    """Return the mean processors and GPUs that were empty while jobs waited, by cause: float64[2, len(CAUSES)].
 
-    `away` are the jobs that represent unavailable nodes. GPUs count while a waiting job requests one.
+    `away` marks the jobs that represent unavailable nodes. GPUs count only while a waiting job requests one.
     """
     number: dict[Request, int] = {}
     kind = np.array([number.setdefault(request, len(number)) for request in requests], np.int64)
@@ -70,7 +70,7 @@ def compute_stranded_capacity(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """The kinds of requests as columns, and the indices of memory and GPUs among the resources; -1 if missing."""
+    """The distinct requests as columns, and the indices of memory and GPUs among the resources (-1: missing)."""
 
     per_unit: IntArray
     exclusive: BoolArray
@@ -111,7 +111,7 @@ def _free(
 
 
 def _at_once(cluster: Cluster, asked: _Asked, waiting: IntArray, free: IntArray, gone: BoolArray) -> FloatArray:
-    """Return what is empty at one time, by cause. Equal nodes are examined once."""
+    """Return the empty capacity at one time, by cause. Equal nodes are examined once."""
     rows, size = np.unique(np.column_stack((cluster.kind_of, gone, free)), axis=0, return_counts=True)
     node: IntArray = cluster.kind_node[rows[:, 0]]
     away, left = rows[:, 1] == 1, rows[:, 2:].astype(np.int64)
@@ -128,7 +128,7 @@ def _at_once(cluster: Cluster, asked: _Asked, waiting: IntArray, free: IntArray,
 def _causes(
     cluster: Cluster, asked: _Asked, who: IntArray, node: IntArray, left: IntArray, away: BoolArray
 ) -> npt.NDArray[np.intp]:
-    """Return why the free capacity of each kind of node is empty while the requests `who` wait."""
+    """Return the cause for which each kind of node has free capacity while the requests `who` wait."""
     may = cluster.node_sets[asked.node_set[who]][:, node]
     untouched = (left == cluster.capacity[node]).all(axis=1)
     alone = may & (~asked.exclusive[who][:, None] | untouched)

@@ -1,4 +1,4 @@
-"""The fidelity of the twin: how closely its replay matches what really happened."""
+"""Measure the fidelity of the twin: how closely its replay matches the real schedule."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 TOLERANCE_S = 300
-"""A twin's start within five minutes of the real one counts as equal."""
+"""Tolerance in seconds: a start of the twin within five minutes of the real one counts as equal."""
 SMALL_S = 60.0
-"""Differences in mean wait up to a minute are ignored."""
+"""Differences in mean wait of up to a minute are ignored."""
 GRADES = ((0.15, "good"), (0.4, "fair"), (1.0, "poor"))
-"""The maximum error of the mean wait for each grade, relative to the shorter of the real and the twin's wait; beyond
-the last, the twin is hopeless."""
+"""The maximum error of the mean wait for each grade, relative to the shorter of the real and the twin's wait. Beyond
+the last one, the twin is hopeless.
+"""
 HOPELESS = "hopeless"
 USE_OFF = 0.2
-"""The maximum mean hourly error of the machine's use; beyond it, the twin is hopeless."""
+"""Maximum mean error of the machine's hourly utilization; beyond it, the twin is hopeless."""
 
 
 def measure_fidelity(
     facts: WindowInvariants, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
-    """Compare the twin with the real starts: in all, by class and by hour. Return plain values for JSON."""
+    """Compare the twin with the real starts: overall, by class and by hour. Return plain values for JSON."""
     counted, block, blocks = facts.counted, facts.block, facts.blocks
     really_s, twins_s = waits_s(real, counted), waits_s(twin, counted)
     off_s = np.abs(twin.start_s - real.start_s)[counted]
@@ -68,10 +69,10 @@ def measure_fidelity(
 
 
 def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> tuple[str, str]:
-    """Return the grade, and its reason, of a twin whose mean wait is `twin_s` where the real one was `real_s`.
+    """Return the twin's grade and the reason for it, given the real mean wait and the twin's mean wait.
 
     `by_size_s` is the error of the mean wait by size class, averaged over all jobs: a twin that favours wide jobs at
-    the others' expense may be right on average.
+    the expense of the others may have the right average.
     """
     said = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
     if use_off > USE_OFF:
@@ -105,7 +106,7 @@ def _rows(
 
 
 def _together(one: FloatArray, other: FloatArray) -> float | None:
-    """Return the correlation of two lines, or None if one of them is constant."""
+    """Return the correlation of two series, or None if one of them is constant."""
     if len(one) < 2 or one.std() == 0 or other.std() == 0:
         return None
     return float(np.corrcoef(one, other)[0, 1])

@@ -1,4 +1,4 @@
-"""The cases of a what-if: a policy, and changes of the site.
+"""Parse the cases of a what-if study: a policy, and changes of the site.
 
     lookahead objective=slowdown
     advise / quantile
@@ -8,8 +8,8 @@
     lookahead walltimes=0.5
     control interval=10 lag=2
 
-Changes of the site are written next to the settings of dispatcher and predictor. The default dispatcher is Slurm's.
-`advise` and `control` are the bridge's modes: a dispatcher at the bridge's pace.
+Changes of the site are listed together with the settings of dispatcher and predictor. The default dispatcher is the
+twin of Slurm's. `advise` and `control` are modes of the bridge: a dispatcher at the bridge's pace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from cpsched_sim.whatif.whatif_window import WhatIfWindow, with_system
 
 TWIN = "slurm"
 BY_SLURM = (TWIN, "advised")
-"""The dispatchers with which Slurm starts the jobs."""
+"""Dispatchers under which Slurm starts the jobs."""
 _MOST_NAMED = 5
 CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
@@ -52,7 +52,7 @@ SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_we
 class SimulatedBridgeMode:
     """A mode of the bridge: its dispatcher and defaults, which a case may override.
 
-    `beside_a_site` are the settings that the bridge adds if Slurm's priorities are known.
+    `beside_a_site` contains the settings that the bridge adds if Slurm's priorities are known.
     """
 
     dispatcher: str
@@ -67,12 +67,14 @@ MODES = {
         "lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}
     ),
 }
-"""The bridge's defaults: `advise.every_s`, `cycle.interval_s`, and the measured lag of its starts."""
+"""The modes, with the bridge's defaults for `advise.every_s` and `cycle.interval_s`, and the measured lag of its
+starts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfCase:
-    """One case to replay. `changes` are texts by the names above; `mode` is one of `MODES`, or ""."""
+    """One case to replay. `changes` are texts by the names above; `mode` is a key of `MODES`, or ""."""
 
     name: str
     spec: PolicySpec
@@ -113,12 +115,12 @@ class WhatIfCase:
 
     @property
     def pace(self) -> DecisionTiming:
-        """Return the pace given by the case, or else by its mode."""
+        """Return the pace given by the case, or by its mode if the case has none."""
         return DecisionTiming.of({**self._assumed, **self.changes})
 
     @property
     def pace_in_words(self) -> str:
-        """Describe the pace for a report, with its assumptions."""
+        """Return a description of the pace and its assumptions for a report."""
         by = {INTERVAL: "the bridge's default", LAG: "measured on a live bridge"}
         assumed = [f"{name}: {by[name]}" for name in self._assumed if name not in self.changes]
         return self.pace.words + (f" (assumed; {', '.join(assumed)})" if assumed else "")
@@ -128,7 +130,7 @@ class WhatIfCase:
         return MODES[self.mode].pace if self.mode else {}
 
     def seeds(self, count: int) -> tuple[PolicySpec, ...]:
-        """Return the policy once for each seed, if its dispatcher is randomized and no seed is set."""
+        """Return one policy per seed; only one if the dispatcher is not randomized or its seed is set."""
         listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
         if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
             return (self.spec,)
@@ -155,7 +157,7 @@ class WhatIfCase:
         )
 
     def apply_to(self, window: WhatIfWindow) -> WhatIfWindow:
-        """Return the window with the case's changes. Raise `InvalidValue`, and what a policy file may raise."""
+        """Return the window with the case's changes. Raise `InvalidValue`, and the exceptions of policy files."""
         changes = self.changes
         if "add-nodes" in changes:
             window = _with_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
@@ -170,7 +172,7 @@ class WhatIfCase:
 
 
 def _check_spelling(error: UnknownName) -> None:
-    """Raise `InvalidValue` for an unknown name that is a slurm.conf line, or similar to a mode or change."""
+    """Raise `InvalidValue` for an unknown name that is a slurm.conf line or resembles a mode or change."""
     name = error.name.lower()
     if name.startswith("priority"):
         rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
@@ -182,7 +184,7 @@ def _check_spelling(error: UnknownName) -> None:
 
 
 def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
-    """Add these settings to those of the dispatcher that are not set."""
+    """Add these settings to the dispatcher unless they are already set."""
     return replace(spec, dispatcher_settings={**settings, **spec.dispatcher_settings})
 
 
@@ -205,7 +207,7 @@ def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
 
 
 def _with_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
-    """Add nodes of a kind, given by its name or one of its nodes; the default is the only kind."""
+    """Add nodes of one type, given by its name or one of its nodes; the default is the system's only type."""
     file = window.system
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
@@ -226,14 +228,14 @@ def _kind_like(file: SystemFile, like: str) -> str:
 
 
 def _is_of(file: SystemFile, kind: str, node: str) -> bool:
-    """Return whether a node's name, a prefix and digits, matches a kind."""
+    """Return whether a node's name (a prefix and digits) belongs to a node type."""
     prefix = file.node_types[kind].prefix or kind
     alone = sum((other.prefix or name) == prefix for name, other in file.node_types.items()) == 1
     return alone and node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
 
 def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
-    """Remove a partition: its nodes and jobs move to another, by default the largest."""
+    """Remove a partition; its nodes and jobs move to another one, by default the largest."""
     file = window.system
     others = {name: types for name, types in file.partitions.items() if name != partition}
     known = ", ".join(file.partitions) or "it has none"
@@ -249,7 +251,7 @@ def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
 
 
 def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
-    """Reduce the jobs' limits to a part of their values, but not below the real run times."""
+    """Scale the jobs' time limits by a factor, but not below the real run times."""
     found = []
     for item in window.jobs:
         limit_s = max(item.run_s, ceil(part * item.job.walltime_s))
@@ -260,7 +262,7 @@ def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
 def cases_of(
     texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None
 ) -> list[WhatIfCase]:
-    """Return the cases of a command line: every `--with`; all of `--set`; each other change alone, with the twin."""
+    """Return the cases of a command line: each `--with`; all `--set` as one; each other change alone, with the twin."""
     spelled = list(texts)
     if settings:
         spelled.append(" ".join(shlex.quote(word) for word in settings))
@@ -275,9 +277,9 @@ def cases_of(
 
 
 def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
-    """Add Slurm's parameters from a file, if the dispatcher accepts them and the case has no file.
+    """Add Slurm's parameters from a file if the dispatcher accepts them and the case does not name a file itself.
 
-    The case's own parameters override the file's. Raise what `read_json` and `parameters_of_config` raise.
+    The case's own parameters override the file's. Raise the exceptions of `read_json` and `parameters_of_config`.
     """
     settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
@@ -292,5 +294,5 @@ def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
 
 
 def with_site_policy(case: WhatIfCase) -> WhatIfCase:
-    """Return the case with the bridge's settings for known site priorities."""
+    """Return the case with the settings that the bridge adds if site priorities are known."""
     return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case

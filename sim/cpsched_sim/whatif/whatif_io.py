@@ -1,4 +1,4 @@
-"""Inputs and outputs: read a window from a file, write findings into a folder."""
+"""Read the inputs of a what-if study into a window, and write its findings into a folder."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def read_window(
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """Read the window of a file or a folder, and the digests of its inputs. Raise what reading raises.
+    """Read the window of a file or folder, and the digests of its inputs. Raise the exceptions of the readers.
 
-    `earlier` is a folder of the same site collected before; changes since are noted. `totals` are the numbers of
-    licences and override those of the folder.
+    `earlier` is a folder collected earlier at the same site; changes since then are noted. `totals` are the totals of
+    licences, which override those of the folder.
     """
     folder = SlurmCollectionFolder.find(source)
     with gc_paused():
@@ -97,7 +97,7 @@ def _read_folder(
 def _unlike(
     folder: SlurmCollectionFolder, earlier: SlurmCollectionFolder | None, window: WhatIfWindow
 ) -> Iterator[str]:
-    """Yield what may have differed during the window from the time of the collection."""
+    """Yield notes on how the site may have differed during the window from the time of the collection."""
     if earlier is None:
         booted_s = folder.booted_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
@@ -122,7 +122,7 @@ def _unlike(
 
 
 def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
-    """Return the digests that every replay of a window depends on."""
+    """Return the digests of everything that all replays of a window depend on."""
     file, site = window.system, window.site
     licences = {"licences": window.licences.spelled} if window.licences.totals else {}
     return {
@@ -134,7 +134,7 @@ def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDial
 
 
 def list_warnings(window: WhatIfWindow) -> Iterator[str]:
-    """Yield what a user should know before hours of work."""
+    """Yield warnings that a user should see before a long run."""
     yield from window.notes
     out = list(window.left_out.items())
     yield from (f"not replayed: {format_count(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
@@ -143,7 +143,7 @@ def list_warnings(window: WhatIfWindow) -> Iterator[str]:
 
 
 def write_system(window: WhatIfWindow, out: Path) -> Path:
-    """Write the guessed system for the user to correct."""
+    """Write the guessed system to a file that the user can correct; return its path."""
     text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
     write_atomically(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
     return out / SYSTEM

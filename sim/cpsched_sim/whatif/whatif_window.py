@@ -1,12 +1,12 @@
-"""The weeks to replay: the judged jobs, the jobs around them, and what is left out.
+"""The weeks to replay: the judged jobs, the jobs around them, and what is omitted.
 
-- Judged are the jobs that became eligible within the window and really ran.
-- Jobs running at the window's begin hold their nodes until their real ends; jobs waiting then wait.
+- Judged jobs became eligible within the window and really ran.
+- Jobs running at the beginning of the window hold their nodes until their real ends; jobs waiting then still wait.
 - Jobs cancelled while waiting leave the queue at that time. If a replay starts one earlier, it runs until then.
-- Jobs of a reservation start at their real times; the replay has no reservations.
-- An unavailable node is a job with a whole node of its kind, placed before all others once one is free: replayed jobs
-run on other nodes than real ones.
-- Later jobs arrive until the last judged job has really started, so that no job is judged in an empty queue.
+- Jobs of a reservation start at their real times, because the replay has no reservations.
+- An unavailable node is modelled as a job that uses a whole node of its type. It is placed before all other jobs as
+  soon as a node is free, because replayed jobs run on other nodes than real ones.
+- Later jobs arrive until the last judged job has really started, so that no job is judged with an empty queue.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
-"""The role of a job: judged; waiting or running at the window's begin; arriving after the window; cancelled while
-waiting; in a reservation; or no job but an unavailable node."""
+"""The role of a job: judged; waiting or running at the beginning of the window; arriving after the window; cancelled
+while waiting; in a reservation; or an unavailable node in place of a job.
+"""
 ROLES = ("judged", "waited when the window began", "ran when the window began", "came after the window",
          "gave up waiting", "ran in a reservation", "outages of nodes")  # fmt: skip
 FEW_DAYS = 4
-"""Below this many days a window starts within a day instead of at midnight."""
+"""A window of fewer days starts at any time of day instead of at midnight."""
 WARM_UP = 0.01
-"""The share of a file's jobs before the default begin of a window: jobs that ran before the file begins are not in
-the file."""
+"""Share of a file's jobs before the default beginning of a window, because the file does not contain the jobs that were
+running when it begins.
+"""
 MOST_NAMED = 5
 _OUTAGES = 10**18
-"""Outages have numbers below -this, which no job has."""
+"""Outages are numbered below -this, which no job number reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """A period as texts: dates with or without times, and a number of days before the end."""
+    """A period as texts: dates with optional times, and a number of days before the end."""
 
     from_: str = ""
     to: str = ""
@@ -70,7 +72,7 @@ class WindowOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeTypeOutage:
-    """A period in which a node of a kind was unavailable; seconds since 1970."""
+    """A period, in seconds since 1970, in which a node of a type was unavailable."""
 
     kind: str
     begin_s: int
@@ -81,8 +83,8 @@ class NodeTypeOutage:
 class WhatIfWindow:
     """Jobs in order of arrival, with their roles and fixed times; columns are int64[J].
 
-    `leaves_s` is when a job was cancelled while waiting, `fixed_s` when it starts in any case; NEVER for others.
-    `real_start_s` is NEVER if a job never started. `role` is one of the numbers above.
+    `leaves_s` is when a job was cancelled while waiting, `fixed_s` when a job starts in any case; NEVER for other jobs.
+    `real_start_s` is NEVER if a job never started. `role` is one of the constants above.
     """
 
     name: str
@@ -100,7 +102,7 @@ class WhatIfWindow:
     real_start_s: IntArray
     site: SitePolicy | None
     guessed: str
-    """The source of a guessed system; "" if it was given."""
+    """The source from which the system was guessed; "" if the system was given."""
     left_out: Mapping[str, int]
     """Number of jobs that are not replayed, by reason."""
     notes: tuple[str, ...]
@@ -117,7 +119,7 @@ class WhatIfWindow:
         return list(compress(self.jobs, self.is_judged.tolist()))
 
     def to_local_time(self, at_s: int) -> datetime:
-        """Return a second of the window in the site's time zone."""
+        """Convert a second of the window to the site's local time."""
         return datetime.fromtimestamp(at_s + self.epoch_s, _zone(self.zone))
 
 
@@ -126,7 +128,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def system_of(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
-    """Return the given system, or else the file's, and the source of a guess ("" without one)."""
+    """Return the given system, or else the file's own or a guessed one, and the source of a guess (else "")."""
     if system is not None:
         return load_system(system), ""
     if named := history.header.get("system"):
@@ -153,9 +155,9 @@ def window_of(
     outages: Sequence[NodeTypeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
-    """Cut a window from a history on a system. `totals` are the known numbers of licences.
+    """Cut a window from a history on a system. `totals` are the known totals of licences.
 
-    Raise `InputError` if it has no job, `InvalidValue` for a wrong period.
+    Raise `InputError` if the window has no job, `InvalidValue` for an invalid period.
     """
     totals = totals or {}
     from_s, to_s, notes = _span(history, span, zone)
@@ -234,14 +236,14 @@ def window_of(
 
 
 def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    """Return the licences requested, by index of the job."""
+    """Return the requested licences by job index."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 
 def _placed(
     each: TraceRecord | UnfinishedJobRecord, from_s: int, to_s: int, needed_s: int, last_s: int
 ) -> tuple[int, ...] | None:
-    """Return a job's arrival, walltime, run time, role, departure and fixed start; None outside the window."""
+    """Return a job's arrival, walltime, run time, role, departure and fixed start; None if it is outside the window."""
     limit_s = each.walltime_s
     if isinstance(each, UnfinishedJobRecord):
         left_s = last_s if each.left_s is None else each.left_s
@@ -250,7 +252,7 @@ def _placed(
         if each.start_s is None:
             return each.submit_s, limit_s, limit_s, GAVE_UP, max(left_s, each.submit_s + 1), NEVER
         start_s, run_s = each.start_s, max(1, left_s - each.start_s)
-        if start_s >= from_s:  # it waited like any other, but its run time is unknown
+        if start_s >= from_s:  # it waited, but is not judged without a run time
             role = JUDGED if from_s <= each.submit_s < to_s else LATER if each.submit_s >= to_s else QUEUED
             return each.submit_s, limit_s, run_s, LATER if role == JUDGED else role, NEVER, NEVER
         return from_s, max(1, limit_s - (from_s - start_s)), max(1, left_s - from_s), RUNNING, NEVER, from_s
@@ -267,7 +269,7 @@ def _placed(
     return submit_s, limit_s, each.run_s, role, NEVER, NEVER
 
 
-# ------------------------------------------------------------------------------------------ from when to when
+# ------------------------------------------------------------------------------------------ period
 
 
 def _ends(history: AccountingHistory) -> tuple[int, int]:
@@ -276,7 +278,7 @@ def _ends(history: AccountingHistory) -> tuple[int, int]:
 
 
 def _span(history: AccountingHistory, span: WindowOptions, zone: str) -> tuple[int, int, list[str]]:
-    """Return the window's first second, the one after its last, and the assumptions made."""
+    """Return the window's first second, the second after its last, and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
     to_s = _moment(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
     if span.from_:
@@ -289,7 +291,7 @@ def _span(history: AccountingHistory, span: WindowOptions, zone: str) -> tuple[i
             there = datetime.fromtimestamp(from_s + history.epoch_s, _zone(zone))
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
             from_s = int(midnight.timestamp()) - history.epoch_s
-    if not span.to:  # a window after the file's end is empty
+    if not span.to:  # a window after the end of the file is empty
         to_s = max(to_s, from_s + 1)
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
     notes = []
@@ -319,9 +321,9 @@ def _shown(history: AccountingHistory, at_s: int, zone: str) -> str:
 def with_system(
     window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
 ) -> WhatIfWindow:
-    """Return the same weeks on another system, where jobs have the requests `asks`; `queues` maps queue names.
+    """Return the same weeks on another system, with the requests `asks`; `queues` maps queue names.
 
-    Raise `InvalidValue` if a job cannot run on it.
+    Raise `InvalidValue` if a job cannot run on the system.
     """
     target, jobs = System(file, window.header), []
     for item, ask in zip(window.jobs, asks, strict=True):

@@ -1,4 +1,4 @@
-"""Figures of one schedule of the judged jobs, with their values in resampled weeks."""
+"""Compute metrics of one schedule over the judged jobs, with their values in resampled weeks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_WAIT_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class WindowMetric:
-    """A named figure. With `less_is_better`, a smaller value is a gain."""
+    """A named metric. If `less_is_better`, a decrease is a gain."""
 
     name: str
     unit: str
@@ -39,12 +39,12 @@ WINDOW_METRICS = (
     WindowMetric("processors empty though somebody waited", "%"),
     WindowMetric("GPUs empty though somebody waited for one", "%"),
 )
-"""The 95th percentile of waits: 5 % of jobs waited at least this long."""
+"""The metrics. The 95th percentile of waits means that 5 % of the jobs waited at least this long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSchedule:
-    """One schedule of a window: times of all its jobs, int64[J]; NEVER if a job never started."""
+    """One schedule of a window: times of all jobs, int64[J]; NEVER if a job never started."""
 
     arrival_s: IntArray
     start_s: IntArray
@@ -81,13 +81,13 @@ class WindowInvariants:
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
     def with_system_of(self, window: WhatIfWindow) -> WindowInvariants:
-        """Return the same jobs on another window's machine; wide jobs stay wide."""
+        """Return these facts with the machine of another window; wide jobs remain wide."""
         machine, machine_gpus = _sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
 
     @property
     def block(self) -> IntArray:
-        """Return the block of each counted job, by its real arrival."""
+        """Return the block of each counted job, determined by its real arrival."""
         submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
         return self.blocks.block_of_times(submit_s[self.counted])
 
@@ -105,7 +105,7 @@ def _sizes(window: WhatIfWindow) -> tuple[int, int]:
 
 
 def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
-    """Return the real schedule; jobs running at the window's begin start with it."""
+    """Return the real schedule; jobs running at the beginning of the window start then."""
     arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
     run_s = np.array([item.run_s for item in window.jobs], np.int64)
     start_s = np.where(window.fixed_s != NEVER, window.fixed_s, window.real_start_s)
@@ -114,13 +114,13 @@ def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
 
 
 def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
-    """Return the waits of some jobs."""
+    """Return the waits in seconds of the selected jobs."""
     found: FloatArray = (made.start_s - made.arrival_s)[where].astype(np.float64)
     return found
 
 
 def window_metrics_of(facts: WindowInvariants, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
-    """Return the figures in the order of `WINDOW_METRICS`, each observed and in every draw of blocks."""
+    """Return the metrics in the order of `WINDOW_METRICS`, each observed and in every draw of blocks."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block
     wait_s = waits_s(made, counted)
     run_s = (made.end_s - made.start_s)[counted]
@@ -152,7 +152,7 @@ def window_metrics_of(facts: WindowInvariants, made: WindowSchedule) -> list[tup
 
 
 def _of_hours(facts: WindowInvariants, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
-    """Return a percentage of the machine from its hourly values."""
+    """Return a percentage of the machine, given its hourly values."""
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
     at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
@@ -175,7 +175,7 @@ class HourlyUtilization:
 
 
 def hourly_usage(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtilization:
-    """Return use and queue by hour."""
+    """Return utilization and queue length by hour."""
     window = facts.window
     ran, is_job = made.start_s != NEVER, window.role != OUTAGE
     left_s = np.where(ran, made.start_s, np.where(window.leaves_s != NEVER, window.leaves_s, made.arrival_s))
@@ -199,7 +199,7 @@ def hourly_usage(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtiliza
 
 
 Line = tuple[IntArray, IntArray]
-"""Ascending times and the value from each on; 0 before the first."""
+"""Ascending times, and the value from each time on; the value is 0 before the first time."""
 
 
 def _line(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
@@ -215,7 +215,7 @@ def _at(line: Line, at_s: IntArray) -> IntArray:
 
 
 def _empty(used: Line, waiting: Line, machine: int) -> Line:
-    """Return the unused processors while jobs wait."""
+    """Return the number of unused processors while jobs wait, over time."""
     at_s = np.union1d(used[0], waiting[0])
     return at_s, np.where(_at(waiting, at_s) > 0, np.maximum(0, machine - _at(used, at_s)), 0)
 

@@ -1,4 +1,4 @@
-"""Replay a window: jobs may run at its begin, be cancelled while waiting, or follow other jobs.
+"""Replay a window, in which jobs may already be running, be cancelled while waiting, or follow other jobs.
 
 A half-closed replay models users who react: a job submitted within `THINK_S` of the end of the user's previous job
 arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The idea is from
@@ -34,11 +34,12 @@ from cpsched_sim.whatif.stranded_capacity import PlacedSchedule, compute_strande
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
 THINK_S = 1200
-"""The longest pause within a session: 20 minutes, where the think times of eleven traces show a break (Zilber, Amit,
-Talby, "What is worth learning from parallel workloads?", ICS 2005)."""
+"""Longest pause within a session in seconds: 20 minutes, at which the think times of eleven traces show a break
+(Zilber, Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005).
+"""
 
 EVENTS = DecisionTiming()
-"""A round in each second with an event; starts take effect at once."""
+"""Default timing: a round in each second with an event; starts take effect immediately."""
 
 _LEAVES, _BEGINS, _ARRIVES = range(3)
 
@@ -48,9 +49,8 @@ class WindowReplayResult:
     """The replayed times of a window; int64[J] in its order. Half-closed replays shift `arrival_s`.
 
     Jobs hold their nodes from the round that starts them; `start_s` is later by the lag of that start. `late_fixed`
-    counts jobs with a fixed start that had no capacity then. `compute_stranded_capacity` is the capacity empty while
-    jobs waited, see
-    `cpsched_sim.whatif.stranded_capacity`.
+    is the number of jobs with a fixed start for which there was no capacity at that time. The last field is the
+    capacity that was empty while jobs waited, see `cpsched_sim.whatif.stranded_capacity`.
     """
 
     arrival_s: IntArray
@@ -64,7 +64,7 @@ class WindowReplayResult:
 
 
 def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
-    """Return, by index of a job, the jobs submitted after its end, each with the delay in seconds."""
+    """Return for each job, by index, the jobs submitted after its end, each with its delay in seconds."""
     ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, item in enumerate(window.jobs):
         real_s = int(window.real_start_s[at])
@@ -91,7 +91,7 @@ def replay_window(
     progress: Progress | None = None,
     pace: DecisionTiming = EVENTS,
 ) -> WindowReplayResult:
-    """Replay a window at a pace, with its site's policy if it has one. Raise `PolicyError`."""
+    """Replay a window at the given pace, under its site policy if it has one. Raise `PolicyError`."""
     run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
@@ -116,12 +116,12 @@ def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, sch
 
 
 class _WindowReplay(TraceReplay):
-    """A replay with running jobs at its begin and a calendar of fixed events.
+    """A replay with jobs already running at the beginning, and a calendar of fixed events.
 
-    Jobs with a fixed start are placed before each decision, in order of arrival, where they fit; until then they stay
+    Jobs with a fixed start are placed before each decision, in order of arrival, if they fit. Until then, they remain
     first.
 
-    A started job holds its nodes at once, for `lag_s` longer than its run time: it begins that much later.
+    A started job holds its nodes immediately, for `lag_s` longer than its run time, because it begins later by the lag.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class _WindowReplay(TraceReplay):
         return self._to_look(pause) if self.interval_s > 1 else self._to_event(pause)
 
     def _to_event(self, pause: int) -> int:
-        """Advance to the next round, which is in each second with an event."""
+        """Advance to the next round, which takes place in each second with an event."""
         state = self.state
         while True:
             if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
@@ -205,7 +205,7 @@ class _WindowReplay(TraceReplay):
             self._happen(limit_s)
 
     def _to_look(self, pause: int) -> int:
-        """Advance to the next round at a multiple of the interval, which sees the events in between."""
+        """Advance to the next round at a multiple of the interval; it sees all events since the previous one."""
         state = self.state
         while (happens_s := self._next_s()) < NEVER:
             look_s = -(-happens_s // self.interval_s) * self.interval_s
@@ -224,7 +224,7 @@ class _WindowReplay(TraceReplay):
         return NOTHING_LEFT
 
     def _next_s(self) -> int:
-        """Return the second of the next event, possibly now, or NEVER."""
+        """Return the second of the next event, which may be now, or NEVER."""
         state = self.state
         if state.state.due:
             return state.now_s
@@ -237,7 +237,7 @@ class _WindowReplay(TraceReplay):
         )
 
     def _happen(self, now_s: int) -> None:
-        """Apply the calendar's events of this second; a round is due if they changed anything."""
+        """Apply the calendar's events of this second; a round becomes due if they change anything."""
         state, table = self.state, self.state.table
         if state.state.again_s <= now_s:
             state.state.due = 1
@@ -262,7 +262,7 @@ class _WindowReplay(TraceReplay):
             state.state.due = 1
 
     def _begin(self) -> None:
-        """Start the jobs with a fixed start that fit."""
+        """Start the jobs with a fixed start that fit now."""
         state, left = self.state, list[int]()
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
@@ -288,13 +288,13 @@ class _WindowReplay(TraceReplay):
 
     @override
     def decide_within_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
-        """Decide, with at most the available licences in use."""
+        """Make a decision that uses at most the available licences."""
         limits = self.licences.add_licence_limits(limits, snapshot) if self.licences is not None else limits
         return super().decide_within_limits(limits, snapshot, need)
 
     @override
     def decide(self) -> Starts:
-        """Decide; a job cancelled by its user ends at that second."""
+        """Run one round; a job that its user cancels ends at that second."""
         starts = super().decide()
         now_s, run_s = self.state.now_s, self.state.state.run_s
         for at in starts.slots.tolist():
@@ -312,7 +312,7 @@ class _WindowReplay(TraceReplay):
         return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
 
     def learn(self) -> None:
-        """Report ended jobs to the predictor and release the jobs that follow them."""
+        """Report ended jobs to the predictor, and release the jobs that depend on their ends."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()
