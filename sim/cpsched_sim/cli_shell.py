@@ -1,4 +1,4 @@
-"""Behavior shared by all commands: one-line errors, `-h` on every command, and handling of unwritable output.
+"""Behaviour shared by all commands: one-line errors, `-h` on every command, and handling of unwritable output.
 
 A command ends with exit code 0 or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
 external failure, 1 for a failed check or replay, and 130 after Ctrl-C.

@@ -1,4 +1,7 @@
-"""Names that a shell completes. They are written here, since the catalogues import the dispatchers: 0.7 CPU s a key."""
+"""Names for shell completion.
+
+They are listed here because importing the dispatchers would take 0.7 CPU s per key press.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ NAMES = {
     "cpsched.predictors": "last-two oracle profile quantile soft-walltime walltime",
     "cpsched.metrics": "af awf bsld makespan_s mean_slowdown mean_wait_s p2sf utilization",
 }
-"""By group of plug-ins: the names of the project, which a test compares with the catalogues."""
+"""The project's names by plug-in group; a test compares them with the registries."""
 
 
 def completer(group: str) -> Callable[[str], list[str]]:
-    """Return a function that completes the last of names separated by commas, those of plug-ins included."""
+    """Return a function that completes the last of several comma-separated names, including those of plug-ins."""
 
     def complete(incomplete: str) -> list[str]:
         from cpsched.plugin_discovery import discover_plugins

@@ -1,4 +1,4 @@
-"""Options shared by several commands: single ones, and groups declared as fields of a dataclass."""
+"""Options shared by several commands: single options, and groups declared as fields of a dataclass."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class PolicySettingOptions:
         return found
 
     def search_settings(self) -> dict[str, str]:
-        """Return the settings of dispatchers with a search. Raise `InvalidValue`."""
+        """Return the settings of search-based dispatchers. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         require(self.effort is None or self.effort > 0, "--effort", self.effort, "must be positive")
@@ -263,7 +263,7 @@ class ReplayOptions(PolicySettingOptions):
     policy: PolicyPath = None
 
     def search_settings(self) -> dict[str, str]:
-        """Return the settings of dispatchers with a search. Raise `InvalidValue`."""
+        """Return the settings of search-based dispatchers. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         limit, effort = self.limit, self.effort
@@ -293,7 +293,7 @@ class ReplayOptions(PolicySettingOptions):
 
 
 def parse_names(option: str, texts: Iterable[str]) -> list[str]:
-    """Split names separated by commas, without duplicates. Raise `InvalidValue` without a name."""
+    """Split comma-separated names and remove duplicates. Raise `InvalidValue` if there is no name."""
     from cpsched.errors import require
 
     text = ",".join(texts)

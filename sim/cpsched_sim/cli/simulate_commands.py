@@ -76,7 +76,7 @@ def simulate(
 
 
 def _warn(simulation: Simulation) -> None:
-    """Print warnings about the figures on stderr."""
+    """Print warnings about the results on stderr."""
     for note in simulation.workload.notes:
         print_message("note", note)
     if simulation.never_started_count:

@@ -1,4 +1,4 @@
-"""The program of the commands, and their error reports."""
+"""The application that contains the commands, and their error reporting."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ whatif_app = typer.Typer(help="Replay a site's own weeks: as Slurm had them, the
 app.add_typer(whatif_app, name="whatif")
 
 HOPELESS = 3
-"""Exit code if the twin differs too much from what happened."""
+"""Exit code if the twin differs too much from the real schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ReplayWindowOptions:
     to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive): a day or time.")] = None
 
     def span(self) -> WindowOptions:
-        """Return the options as a span."""
+        """Return the options as `WindowOptions`."""
         from cpsched_sim.whatif.whatif_window import WindowOptions
 
         return WindowOptions(self.from_ or "", self.to or "", self.days)
@@ -169,7 +169,7 @@ def whatif_run(
 def _answer(
     replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, out: Path, as_json: bool, quiet: bool
 ) -> None:
-    """Replay, print and write what was found."""
+    """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.findings import compute_findings

@@ -1,1 +1,1 @@
-"""Readers of foreign files: every failure becomes `file:line: field: value: rule`, every size has a bound."""
+"""Readers of external files: every error is `file:line: field: value: rule`, and every size has a bound."""

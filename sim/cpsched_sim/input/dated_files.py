@@ -1,4 +1,4 @@
-"""Folders with one file per day, named by date."""
+"""Find folders with one file per day, named by date."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ MAX_LINES_ASIDE = 1_000_000
 MAX_HEADER_LINES = 10_000
 """Lines stored of a trace's header; further lines are skipped."""
 MAX_HEADER_CHARS = 1 << 22
-"""Total characters of these lines."""
+"""Maximum total characters of the stored header lines."""
 MAX_UNPACKED_BYTES = 1 << 26
 """Unpacked size that is allowed for any gzip file."""
 MAX_UNPACKED_RATIO = 50
-"""Maximum unpacking ratio beyond that. Real traces have at most 13; gzip allows 1,032."""
+"""Maximum ratio of unpacked to packed size beyond that. Real traces reach at most 13; gzip allows 1,032."""
 MAX_JOBS = 20_000_000
 """Jobs of a trace."""
 

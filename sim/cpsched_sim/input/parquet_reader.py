@@ -1,4 +1,4 @@
-"""Parquet tables row by row; the only module that reads with pyarrow (extra `study`)."""
+"""Read Parquet tables row by row. Only this module reads with pyarrow (extra `study`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_LINES
 
 KIND = "a Parquet table"
-"""The description that `cpsched_sim.input.sniff` gives such a file."""
+"""The description that `cpsched_sim.input.sniff` gives a Parquet file."""
 BATCH = 4096
-"""Rows in memory at once, in addition to the file's own row groups."""
+"""Number of rows in memory at a time, in addition to the file's own row groups."""
 _LACKING = "is a Parquet table, which pyarrow reads: pip install 'cpsched[study]'"
 
 
 def columns_of(path: Path) -> tuple[str, ...]:
-    """Return the column names. Raise `InputError` if the file is no Parquet table, or without pyarrow."""
+    """Return the column names. Raise `InputError` if the file is not a Parquet table, or without pyarrow."""
     return tuple(_opened(path).schema_arrow.names)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from cpsched_sim.errors import InputError, MissingFile
 
 HEAD_BYTES = 1 << 16
-"""Number of bytes examined."""
+"""Number of bytes that are examined."""
 GZIP = b"\x1f\x8b"
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -45,7 +45,7 @@ _NOT_IN_TEXT = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\x1a"))
 
 @dataclass(frozen=True, slots=True)
 class FileGuess:
-    """`seems` describes the file in a few words; `lines` are its first non-blank lines, if it is text."""
+    """A guess: `seems` describes the file in a few words; `lines` are its first non-blank lines if it is text."""
 
     seems: str
     lines: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any line ending."""
+"""Read text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any line ending."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACK
 from cpsched_sim.input.sniff import GZIP, special_kind
 
 _BLOCK_BYTES = 1 << 18
-"""Bytes that are read at a time: larger blocks are slower, since their columns leave the processor's cache."""
+"""Number of bytes read at a time; larger blocks are slower, because their columns exceed the processor's cache."""
 
 
 class _Unpacking(gzip.GzipFile):
@@ -34,7 +34,7 @@ class _Unpacking(gzip.GzipFile):
         return self._within_bounds(super().read(size))
 
     def read1(self, size: int = -1) -> bytes:
-        """Read some bytes. Raise `OSError` beyond the limit."""
+        """Read some bytes. Raise `OSError` if the limit is exceeded."""
         return self._within_bounds(super().read1(size))
 
     @override

@@ -38,7 +38,7 @@ class FileSection(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class YamlTree:
-    """The content of a file as plain values (None for an empty file), with the line of each."""
+    """The content of a file as plain values (None for an empty file), with the line of each value."""
 
     path: Path
     content: Any
@@ -89,7 +89,10 @@ class YamlTree:
             node.value.append(pair)
 
     def to_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
-        """Validate the value at `at`, or `content`, as `model`. Raise the first broken rule."""
+        """Validate the value at `at`, or `content`, as `model` and return it.
+
+        Raise an error for the first broken rule.
+        """
         try:
             return model.model_validate(self.content if content is None else content)
         except ValidationError as error:
@@ -103,7 +106,7 @@ class YamlTree:
 
 
 def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
-    """Read a YAML file. Raise `error` at the line that breaks a rule, `InputError` if there is no file."""
+    """Read a YAML file. Raise `error` at the line that breaks a rule, or `InputError` if the file is missing."""
     if kind := special_kind(path):
         raise InputError(f"{path}: is {kind}, not a file")
     try:
@@ -122,7 +125,7 @@ def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
 
 
 def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) -> YamlTree:
-    """Parse a text; `path` appears in messages."""
+    """Parse YAML text; `path` appears in messages."""
     try:
         _check_events(path, text, error)
         root = yaml.compose(text, yaml.SafeLoader)
@@ -140,7 +143,7 @@ def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) ->
         raise error(
             path, line, "yaml", repr(chr(problem.character)), "must not contain control characters"
         ) from problem
-    except (ValueError, OverflowError) as problem:  # a version or an escape whose number is out of range
+    except (ValueError, OverflowError) as problem:  # a version or an escape sequence with a number out of range
         raise error(path, 1, "yaml", path.name, f"must be YAML: {problem}") from problem
     return YamlTree(path, _Values(path, error).of(root) if root is not None else None, root, error)
 
@@ -162,7 +165,7 @@ def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
 
 
 class _Values:
-    """Convert nodes into plain values and count them."""
+    """Converts nodes to plain values and counts them."""
 
     def __init__(self, path: Path, error: type[InvalidFile]) -> None:
         self._path = path
@@ -266,7 +269,7 @@ def _value(broken: Mapping[str, Any]) -> object:
 
 
 def plain_text(value: object) -> object:
-    """Return a value for a message: lists and mappings become their kind."""
+    """Return a value for a message: lists and mappings are replaced by the name of their kind."""
     if value is None:
         return "nothing"
     return value if isinstance(value, str | int | float | bool) else type(value).__name__
@@ -285,7 +288,7 @@ def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:
 
 
 def names_below(model: type[BaseModel]) -> Iterator[str]:
-    """Yield every setting of a model and its sections, dotted."""
+    """Yield every setting of a model and its sections as a dotted name."""
     for name, field in model.model_fields.items():
         yield name
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):

@@ -1,1 +1,1 @@
-"""Plots of studies; the only package that imports matplotlib (extra `report`)."""
+"""Plots of studies. Only this package imports matplotlib (extra `report`)."""

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """A plot. `figure` is matplotlib's and may be changed before it is shown or saved."""
+    """A plot. `figure` is matplotlib's figure and may be changed before it is shown or saved."""
 
     figure: Figure
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write it in the format of the file name: png, svg, pdf. Raise what matplotlib raises."""
+        """Write the plot in the format given by the file name: png, svg or pdf. Raise the exceptions of matplotlib."""
         self.figure.savefig(path, dpi=120)
         return Path(path)
 
@@ -42,7 +42,7 @@ class Chart:
 
 
 def draw_bars(results: Comparison | Simulation) -> Chart:
-    """Draw the figures as bars, a panel per metric. Raise `UnusableObject` without matplotlib."""
+    """Draw the metrics as bars, one panel per metric. Raise `UnusableObject` without matplotlib."""
     rows, title = _rows(results)
     drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
     summaries = {row.name: row.summary for row in rows if row.summary is not None}
@@ -57,7 +57,7 @@ def draw_distributions(results: Comparison | Simulation) -> Chart:
 
 
 def draw_account_shares(results: Comparison | Simulation) -> Chart:
-    """Draw use and due share by account over time. Raise `InvalidValue` without a site policy."""
+    """Draw usage and due share by account over time. Raise `InvalidValue` without a site policy."""
     rows, title = _rows(results)
     summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
     of_site = all("accounts" in summary for summary in summaries.values())
@@ -66,7 +66,7 @@ def draw_account_shares(results: Comparison | Simulation) -> Chart:
 
 
 def draw_utilization(results: Comparison | Simulation) -> Chart:
-    """Draw waiting jobs and used processors over time: a line for each combination."""
+    """Draw waiting jobs and used processors over time, one line per combination."""
     rows, title = _rows(results)
     figure, (waiting, use) = comparison_plots.new_figure(2, 3.6)
     styles = comparison_plots.styles_of(rows)

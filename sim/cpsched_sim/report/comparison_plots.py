@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cpsched_sim.comparison import ComparisonRow
 
 SQUASHED = 30
-"""If a bar is this many times as long as the median, the axis is logarithmic."""
+"""The axis is logarithmic if one bar is this many times as long as the median."""
 
 
 PICTURES = ("bars.png", "ecdf.png", "shares.png")
@@ -56,7 +56,7 @@ def write_comparison(
 
 
 def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
-    """Return colour and line style by row name: a colour per dispatcher, a line style per predictor."""
+    """Return colour and line style by row name: one colour per dispatcher, one line style per predictor."""
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))
     return {
@@ -139,7 +139,7 @@ def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
-    """Draw use and due share by account over time: a panel per combination, a colour per account."""
+    """Draw usage and due share by account over time: one panel per combination, one colour per account."""
     figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
@@ -161,7 +161,7 @@ def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Fi
 def draw_distributions(
     measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str
 ) -> Figure:
-    """Draw waits and bounded slowdowns: the share of jobs up to each value, a line per combination."""
+    """Draw waits and bounded slowdowns as the share of jobs up to each value, one line per combination."""
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
         style = {**styles[name], "label": escape_mathtext(name)}

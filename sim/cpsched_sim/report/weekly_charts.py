@@ -1,4 +1,4 @@
-"""Plots of a site's weeks as SVG for a page; colours are CSS variables, so that they follow dark mode."""
+"""Plots of a site's weeks as SVG for a page; colours are CSS variables and therefore follow dark mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cpsched_sim.report.comparison_plots import escape_mathtext, require_matplot
 
 INK, QUIET, BAND = "#101011", "#101012", "#101013"
 LINES = tuple(f"#10102{at}" for at in range(8))
-"""Placeholder colours that no drawing has by accident; the page's style defines them."""
+"""Placeholder colours that no drawing uses by accident; the page's style defines the real ones."""
 _NAMES = {INK: "ink", QUIET: "quiet", BAND: "band", **{color: f"line{at}" for at, color in enumerate(LINES)}}
 _WIDTH = 7.6
 Line = tuple[Sequence[float], Sequence[float]]
@@ -97,5 +97,5 @@ def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
 
 
 def plain_label(text: str) -> str:
-    """Return a text that is safe in an attribute."""
+    """Return a text that is safe in an HTML attribute."""
     return re.sub(r'[<>&"]', " ", text)

@@ -1,7 +1,7 @@
-"""Fair-share factors: Slurm's Fair Tree, its classic formula, and use that decays with time.
+"""Fair-share factors: Slurm's Fair Tree, its classic formula, and usage that decays with time.
 
 An association is a user in an account, or an account in another one; index 0 is the root. `usage` is each user's
-decayed use; an account's use is the sum over its descendants.
+decayed usage; an account's usage is the sum over its descendants.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LN2 = 0.693
 
 @dataclass(frozen=True)
 class FairShareTree:
-    """Shares, an entry per association; parents come before their children.
+    """Shares, with one entry per association; parents precede their children.
 
-    - `parents`: index of the parent, -1 for the root, which is entry 0.
-    - `shares`: a number relative to the siblings' numbers; None: the parent's own (`fairshare=parent`).
+    - `parents`: index of the parent; -1 for the root, which is entry 0.
+    - `shares`: a number relative to the siblings' numbers; None means the parent's own (`fairshare=parent`).
     - `users`: whether the entry is a user.
     """
 
@@ -55,7 +55,7 @@ class FairShareTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Return, by parent, the entries that divide its share, without accounts that have their parent's."""
+        """Return, by parent, the entries that divide its share, without accounts that use their parent's share."""
         found: list[list[int]] = [[] for _ in self.parents]
         for at, giver in enumerate(self.parent_of_entry):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
@@ -64,7 +64,7 @@ class FairShareTree:
 
     @cached_property
     def shares_among_siblings(self) -> FloatArray:
-        """Return shares as a part of those of all siblings."""
+        """Return each share as a fraction of those of all siblings."""
         levels = [sum(self.shares[child] or 0 for child in below) for below in self.children]
         part = np.ones(len(self.parents))
         for at, giver in enumerate(self.parent_of_entry[1:], start=1):
@@ -73,14 +73,14 @@ class FairShareTree:
 
     @cached_property
     def normalized_shares(self) -> FloatArray:
-        """Return shares as a part of the whole machine, level by level (`NormShares`)."""
+        """Return each share as a fraction of the whole machine, level by level (`NormShares`)."""
         part = self.shares_among_siblings.copy()
         for at, giver in enumerate(self.parent_of_entry[1:], start=1):
             part[at] = part[giver] * (1.0 if self.shares[at] is None else part[at])
         return part
 
     def sum_subtrees(self, usage: npt.ArrayLike) -> FloatArray:
-        """Return the use of every entry with its descendants."""
+        """Return the usage of every entry including its descendants."""
         total = np.array(usage, dtype=np.float64)
         for at in range(len(self.parents) - 1, 0, -1):
             total[self.parents[at]] += total[at]
@@ -88,11 +88,11 @@ class FairShareTree:
 
 
 def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
-    """Return the Fair Tree factor of each user, 1 for the first; 0 for accounts.
+    """Return the Fair Tree factor of each user, with 1 for the first; 0 for accounts.
 
-    Siblings are ranked by the ratio of their share to their use (`LevelFS`), and an account's users precede those of
-    any sibling ranked below it. Users of equal ratio share a rank. The children of accounts of equal ratio are not
-    merged: Slurm's documentation says they are, but Slurm up to 26.05 does not.
+    Siblings are ranked by the ratio of their share to their usage (`LevelFS`), and an account's users precede those of
+    any sibling ranked below it. Users with equal ratios share a rank. The children of accounts with equal ratios are
+    not merged: Slurm's documentation says that they are, but Slurm up to 26.05 does not merge them.
     """
     used = tree.sum_subtrees(usage)
     people = sum(tree.users)
@@ -129,9 +129,9 @@ def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
 def classic_fair_share(
     tree: FairShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
 ) -> FloatArray:
-    """Return the factor 2^-(effective use / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
+    """Return the factor 2^-(effective usage / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
 
-    With `depth_oblivious` the effective use is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
+    With `depth_oblivious`, the effective usage is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
     """
     require(dampening > 0, "dampening", dampening, "must be positive")
     used = tree.sum_subtrees(usage)
@@ -155,7 +155,7 @@ def classic_fair_share(
 
 
 def _oblivious(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
-    """Return effective use independent of the tree's depth: the parent's ratio, scaled by the entry's own."""
+    """Return the effective usage independent of the tree's depth: the parent's ratio, scaled by the entry's own."""
     giver, share = tree.parent_of_entry[at], tree.normalized_shares
     if not (share[at] and share[giver] and effective[giver] and part[at]):
         return float(part[at])
@@ -167,16 +167,16 @@ def _oblivious(tree: FairShareTree, at: int, part: FloatArray, effective: FloatA
 
 
 def decay_per_second(half_life_s: float) -> float:
-    """Return the factor by which use decays per second: 1 without decay (`PriorityDecayHalfLife=0`)."""
+    """Return the factor by which usage decays per second; 1 without decay (`PriorityDecayHalfLife=0`)."""
     return 1.0 - LN2 / half_life_s if half_life_s else 1.0
 
 
 @dataclass(slots=True)
 class DecayedUsage:
-    """Use by association that decays with a half-life and grows at constant rates.
+    """Usage by association that decays with a half-life and grows at constant rates.
 
-    Numbers are resource seconds; a rate is resources in use. Slurm sums at every tick; this is the closed form for any
-    time.
+    Values are resource seconds; a rate is the amount of resources in use. Slurm sums at every tick; this class uses the
+    closed form for any time.
     """
 
     used: FloatArray
@@ -188,7 +188,7 @@ class DecayedUsage:
     def of(
         cls, entries: int, half_life_s: float, at_s: float = 0.0, used: Sequence[float] | None = None
     ) -> DecayedUsage:
-        """Return the use of associations at `at_s`, with no running jobs."""
+        """Return the usage of associations at `at_s`, with no running jobs."""
         start = np.zeros(entries) if used is None else np.array(used, dtype=np.float64)
         return cls(start, np.zeros(entries), at_s, half_life_s)
 

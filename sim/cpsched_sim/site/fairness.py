@@ -1,4 +1,4 @@
-"""Fairness: use compared with shares, and the distribution of slowdown over users."""
+"""Fairness: usage compared with shares, and the distribution of slowdown over users."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cpsched_sim.site.fair_share import FairShareTree
 from cpsched_sim.site.policy_file import SitePolicy
 
 WINDOW_S = 86_400
-"""The length of the windows in which use is compared with shares."""
+"""Length in seconds of the windows in which usage is compared with shares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccountUsage:
-    """Use by account in consecutive windows, from the first submission.
+    """Usage by account in consecutive windows, beginning with the first submission.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
-    - `due`: float64[A, K], each account's due part of the window's use: by its share, but at most what its jobs could
-    have used (see `account_usage`).
+    - `due`: float64[A, K], the part of the window's usage that is due to each account: by its share, but at most what
+      its jobs could have used (see `account_usage`).
     """
 
     accounts: tuple[str, ...]
@@ -33,16 +33,17 @@ class AccountUsage:
 
     @property
     def usage_shares(self) -> FloatArray:
-        """Return use as a part of all use of its window, float64[A, K]; 0 in windows without any."""
+        """Return usage as a fraction of all usage in its window, float64[A, K]; 0 in windows without any usage."""
         total = self.used.sum(axis=0)
         parts: FloatArray = np.divide(self.used, total, out=np.zeros_like(self.used), where=total > 0)
         return parts
 
     @property
     def misallocated_share(self) -> float:
-        """Return the fraction that went to other accounts than due: 0 none, 1 all of it.
+        """Return the fraction of the usage that went to accounts to which it was not due, from 0 to 1.
 
-        In each window half the sum of |fraction used - fraction due|; averaged over windows with their use as weights.
+        In each window, this is half the sum of |fraction used - fraction due|. Windows are averaged with their usage as
+        weights.
         """
         total = self.used.sum(axis=0)
         apart = np.abs(self.usage_shares - self.due).sum(axis=0) / 2
@@ -50,7 +51,7 @@ class AccountUsage:
 
 
 def shares_of(policy: SitePolicy) -> dict[str, float]:
-    """Return the share of the machine of each account with users, level by level."""
+    """Return, for each account with users, its share of the machine, computed level by level."""
     accounts = policy.site.accounts
     part, found = FairShareTree.from_accounts(accounts).normalized_shares, dict[str, float]()
     for row in accounts.associations:
@@ -60,10 +61,10 @@ def shares_of(policy: SitePolicy) -> dict[str, float]:
 
 
 def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUsage:
-    """Return the use of the jobs that ran, by account and window of `window_s` seconds, and the use due.
+    """Return the usage of the jobs that ran, by account and window of `window_s` seconds, and the usage due.
 
-    The total use of a window is divided by shares, but an account is due at most what its jobs in the system could have
-    used in that window. The remainder goes to the others, by shares.
+    The total usage of a window is divided by shares, but an account is due at most what its jobs in the system could
+    have used in that window. The remainder is divided among the others, by shares.
     """
     names = tuple(sorted({job.account for job in measures.jobs}))
     at = {name: place for place, name in enumerate(names)}
@@ -87,7 +88,7 @@ def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s:
 
 
 def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
-    """Divide `amount` by shares, at most the demand each; the remainder goes to the others by shares."""
+    """Divide `amount` by shares, giving each at most its demand; the remainder goes to the others by shares."""
     got, open_ = np.zeros(len(share)), demand > 0
     weight = np.where(share > 0, share, 1e-9)
     while amount > 1e-9 and open_.any():
@@ -109,14 +110,14 @@ def mean_by(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, floa
 
 
 def gini(values: npt.ArrayLike) -> float:
-    """Return the Gini index: 0 if all are equal, towards 1 if one has everything."""
+    """Return the Gini index: 0 if all values are equal, approaching 1 if one has everything."""
     column = np.sort(np.asarray(values, np.float64))
     n, total = len(column), column.sum()
     return float((2 * np.arange(1, n + 1) - n - 1) @ column / (n * total)) if total > 0 else 0.0
 
 
 def jain(values: npt.ArrayLike) -> float:
-    """Return Jain's fairness index: 1 if all are equal, 1/n if one has everything."""
+    """Return Jain's fairness index: 1 if all values are equal, 1/n if one has everything."""
     column = np.asarray(values, np.float64)
     squares = float((column**2).sum())
     return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0
@@ -138,7 +139,7 @@ USER_JAIN = Metric(
 
 
 def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
-    """Return the metrics that a policy adds to every table."""
+    """Return the metrics that a site policy adds to every table."""
     shares = shares_of(policy)
     distance = Metric(
         "share_distance", "off share", "",
@@ -149,7 +150,7 @@ def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
 
 
 def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
-    """Return jobs, waits, and use compared with the share, for each account and QOS."""
+    """Return jobs, waits, and usage compared with the share, for each account and QOS."""
     shares, use = shares_of(policy), account_usage(measures, shares_of(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown

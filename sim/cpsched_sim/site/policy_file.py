@@ -92,7 +92,7 @@ class AccountPolicySchema(_WithLimits):
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
     def entries(self) -> dict[str, UserPolicySchema]:
-        """Return the users with their entries."""
+        """Return the users with their entries, by name."""
         return (
             dict(self.users) if isinstance(self.users, Mapping) else {name: UserPolicySchema() for name in self.users}
         )
@@ -140,7 +140,7 @@ class PriorityPolicySchema(FileSection):
         return text
 
     def weights(self) -> PriorityWeights:
-        """Return the weights as the core's type."""
+        """Return the weights as a value of the core's type."""
         return PriorityWeights(
             self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
             60 * (parse_minutes(self.max_age) or 1), self.favor_small, self.size_over_time,
@@ -234,9 +234,9 @@ class SitePolicy:
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
     def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
-        """Return the policy with all users of these jobs, and the jobs with their account, QOS and tier.
+        """Return the policy with all users of these jobs, and the jobs with account, QOS and tier set.
 
-        A job keeps a QOS of its own.
+        A job that already has a QOS keeps it.
         """
         jobs = list(jobs)
         policy = replace(self, site=replace(self.site, accounts=self._with_users(jobs)))
@@ -260,7 +260,7 @@ class SitePolicy:
         return {"account": account, "qos": qos, "tier": entry.tier}
 
     def _with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
-        """Add every user of the trace to an account: the one that lists the user, or the one of `others`."""
+        """Add every user of the trace to the account that lists the user, or else to the one selected by `others`."""
         rows = list(self.site.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
@@ -285,7 +285,7 @@ class SitePolicy:
 
 
 def load_policy(path: Path) -> SitePolicy:
-    """Read a policy file. Raise `InvalidPolicy` with the line, or `UnusableObject` without a file."""
+    """Read a policy file. Raise `InvalidPolicy` with the line, or `UnusableObject` if the file is missing."""
     return _policy(path, read_tree(path, InvalidPolicy))
 
 
@@ -340,7 +340,7 @@ def _accounts(file: SitePolicyFile, rows: list[Association]) -> list[Association
 
 
 def _for_each_user(limits: AccountingLimits) -> AccountingLimits:
-    """Return the per-user limits of an account, which its users inherit."""
+    """Return the per-user limits of an account, which apply to each of its users."""
     return replace(
         NO_LIMITS, jobs=limits.jobs, wall_min=limits.wall_min, tres=limits.tres, tres_a_node=limits.tres_a_node,
         tres_minutes=limits.tres_minutes,
@@ -355,6 +355,6 @@ def _qos(name: str, entry: QosPolicySchema) -> Qos:
 
 
 def resources_of(cluster: Cluster) -> tuple[str, ...]:
-    """Return Slurm's names of a cluster's resources; the first one is processors."""
+    """Return Slurm's names for a cluster's resources; the first resource is processors."""
     names = {"memory_mib": "mem", "gpus": "gres/gpu", "gpu": "gres/gpu"}
     return ("cpu", *(names.get(name, f"gres/{name}") for name in cluster.resources[1:]))

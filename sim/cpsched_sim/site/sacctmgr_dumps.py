@@ -1,4 +1,4 @@
-"""Read the output of `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`."""
+"""Parse the output of `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Row = Mapping[str, str]
 
 
 def read_associations(path: Path) -> list[Association]:
-    """Return the associations of a dump, parents first. Raise `InvalidPolicy`, or `InputError` without a file."""
+    """Return the associations of a dump, parents first.
+
+    Raise `InvalidPolicy`, or `InputError` if the file is missing.
+    """
     rows: list[Association] = []
     accounts: dict[str, int] = {}
     users: list[tuple[int, Row]] = []
@@ -45,7 +48,10 @@ def read_associations(path: Path) -> list[Association]:
 
 
 def _add(rows: list[Association], accounts: dict[str, int], path: Path, line: int, row: Row) -> bool:
-    """Add an account whose parent exists; sacctmgr prints no parent for accounts directly below the root."""
+    """Add an account if its parent exists; return whether it was added.
+
+    sacctmgr prints no parent for accounts directly below the root.
+    """
     name, parent = row["Account"], row.get("ParentName") or row.get("Par Name") or "root"
     if name != "root" and parent not in accounts:
         return False
@@ -80,7 +86,7 @@ def read_qos(path: Path) -> dict[str, Qos]:
 
 
 def read_usage(path: Path) -> dict[tuple[str, str], float]:
-    """Return the use so far, in processor seconds by (account, user)."""
+    """Return the usage so far, in processor seconds by (account, user)."""
     rows = _rows(path, ("Account", "User", "RawUsage"))
     return {
         (row["Account"].strip(), row["User"]): _real(path, line, "RawUsage", row["RawUsage"])
@@ -96,7 +102,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise InputError(f"{path}: {problem.strerror or problem}") from problem
-    headings = text.partition("\n")[0].split("|")  # line ends as in `parse_pipe_table`
+    headings = text.partition("\n")[0].split("|")  # same line splitting as in `parse_pipe_table`
     for name in needed:
         if name not in headings:
             raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")

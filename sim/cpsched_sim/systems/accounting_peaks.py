@@ -1,13 +1,13 @@
-"""Estimate a cluster from its accounting data: the peak use is a lower bound of its size.
+"""Estimate a cluster from its accounting data: peak usage is a lower bound of its size.
 
-If the file has the nodes of jobs (NodeList), each node is examined:
+If the file contains the nodes of jobs (NodeList), each node is examined:
 
-- Nodes form a group if the same partitions used them and all or none of them had GPUs in use.
-- The group's amount of each resource is the maximum over its nodes of the amount in use at once by single-node jobs, or
-of a multi-node job's share.
+- Nodes form a group if the same partitions used them, and either all or none of them had GPUs in use.
+- The group's amount of each resource is the maximum over its nodes of the amount in use at the same time by
+  single-node jobs, or of a multi-node job's share.
 
-Otherwise all nodes are assumed equal: a node has the largest share of a node given to a job, and the number of nodes
-covers the peak use. Traces with processors only become one pool.
+Otherwise, all nodes are assumed to be equal. A node has the largest share of a node that any job received, and the
+number of nodes covers the peak usage. Traces with only processors become one pool.
 
 Every job of the file fits the result.
 """
@@ -28,12 +28,12 @@ from cpsched_sim.systems.system_draft import DraftNodeType, SystemDraft, abbrevi
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 
 MAX_NODES = 1 << 53
-"""The largest sum over all jobs without rounding."""
+"""The largest sum over all jobs that is represented without rounding."""
 GUESSED = "Guessed from the peak use by the jobs of the file. Check every number: idle nodes leave no trace."
 
 
 def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], name: str) -> SystemDraft:
-    """Draft a system from the use by jobs. All requests fit, in these resources.
+    """Draft a system from the jobs' usage of these resources. All requests fit the draft.
 
     Raise `InputError` if no start is recorded.
     """
@@ -58,7 +58,7 @@ def _pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
 
 
 def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
-    """Return the maximum total weight of jobs running at once; a job that ends is removed first."""
+    """Return the maximum total weight of jobs running at the same time; ends precede starts in the same second."""
     if sum(weights) > MAX_NODES:
         raise InputError(f"the jobs of the trace use {sum(weights):,} units of a resource, more than any machine has")
     start_s = np.array([record.start_s for record in records], np.int64)
@@ -71,7 +71,7 @@ def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class _Seen:
-    """Observations of one node: its partitions, the shares of wide jobs, and its single-node jobs."""
+    """Observations on one node: its partitions, its shares of multi-node jobs, and its single-node jobs."""
 
     partitions: set[str] = field(default_factory=set)
     most: dict[str, int] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """Parse the nodes of a Slurm cluster from the output of `scontrol show node` or `sinfo`.
 
-The text determines which of the two it is. All forms of scontrol's output are accepted, with and without `-o`. From
-sinfo, a table with a header line with node names (NODELIST, HOSTNAMES), CPUS and MEMORY is required: `sinfo -N -l`, or
-any `-o` with these columns. A further header line sets the columns of the lines below it. The default output of sinfo
-lacks CPUs and is rejected; so are the nodes of several clusters.
+The format is detected from the text. All forms of scontrol's output are accepted, with and without `-o`. For sinfo, a
+table with a header line is required that includes node names (NODELIST, HOSTNAMES), CPUS and MEMORY: `sinfo -N -l`, or
+any `-o` with these columns. Another header line sets the columns of the lines below it. The default output of sinfo
+lacks CPUs and is rejected, as are the nodes of several clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USABLE = frozenset(
     ("IDLE", "MIX", "MIXED", "ALLOC", "ALLOCATED", "COMP", "COMPLETING", "PLND", "PLANNED", "BLOCK", "BLOCKED", "CLOUD",
      "DYNAMIC_NORM", "REBOOT_REQUESTED", "REBOOT_CANCEL", "CANCEL_REBOOT", "CANC_R", "UNDRAIN", "RESUME")
 )  # fmt: skip
-"""The words, long and short, in the state of a usable node; any other word makes it unavailable."""
+"""The long and short state words of a usable node; any other word makes the node unavailable."""
 _SIGNS = "*~#!%$@^-"
 _AWAY_SIGNS = frozenset("*~#!%$^")
 """Not responding, powered down, powering up, pending power-down, powering down, in maintenance, rebooting."""
@@ -32,7 +32,7 @@ _NAMES = {
     "MEMORY": "memory", "AVAIL_FEATURES": "features", "GRES": "gres", "STATE": "state", "STATECOMPLETE": "state",
     "WEIGHT": "weight", "CLUSTER": "cluster",
 }  # fmt: skip
-"""The headings of sinfo that are read."""
+"""The sinfo headings that are read."""
 _USEFUL = {"partitions": "PARTITION", "gres": "GRES"}
 """The required headings."""
 _OF_NODES = {"NODELIST", "HOSTNAMES"}
@@ -42,7 +42,7 @@ _CLUSTER = "CLUSTER: "
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as configured in Slurm, without resources reserved for the system."""
+    """One node as configured in Slurm, without the resources reserved for the operating system."""
 
     name: str
     cores: int
@@ -50,21 +50,21 @@ class SlurmNode:
     gpus: int = 0
     other_gres: tuple[str, ...] = ()
     shared_gres: tuple[str, ...] = ()
-    """Resources that any number of jobs share (`no_consume`)."""
+    """Resources that any number of jobs can share (`no_consume`)."""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     state: str = ""
     weight: int = 1
-    """Slurm fills nodes of low weight first."""
+    """Slurm fills nodes with low weight first."""
 
     @property
     def is_away(self) -> bool:
-        """Return whether the node was unavailable when this was printed: down, drained, reserved and so on."""
+        """Return whether the node was unavailable when the output was printed: down, drained, reserved and so on."""
         return is_away(self.state)
 
 
 def is_away(state: str) -> bool:
-    """Return whether a state, in any of Slurm's spellings, is unavailable: `drng`, `idle~`, `DOWN*+CLOUD`."""
+    """Return whether a state in any of Slurm's spellings means unavailable: `drng`, `idle~`, `DOWN*+CLOUD`."""
     if not _AWAY_SIGNS.isdisjoint(state):
         return True
     words = (word.strip().rstrip(_SIGNS).upper() for word in state.split("+"))
@@ -73,25 +73,25 @@ def is_away(state: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSlurmNodes:
-    """The printed nodes, each once, in order; and the missing columns of sinfo."""
+    """The printed nodes in order, without duplicates, and the missing columns of sinfo."""
 
     nodes: tuple[SlurmNode, ...]
     lacks: tuple[str, ...] = ()
 
 
 def begins_nodes(line: str) -> bool:
-    """Return whether a line looks like scontrol's output of a node, or like a header line of sinfo."""
+    """Return whether a line looks like scontrol's output for a node, or like a header line of sinfo."""
     return line.startswith("NodeName=") or _is_header(line)
 
 
 def _is_header(line: str) -> bool:
-    """Return whether all words are in capitals, as in sinfo's header; a user's value is not a header."""
+    """Return whether all words are in capitals, as in sinfo's header, unlike values chosen by users."""
     words = line.replace("|", " ").split()
     return not _OF_NODES.isdisjoint(words) and all(word[0].isalpha() and word == word.upper() for word in words)
 
 
 def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
-    """Parse Slurm's output of nodes; `where` appears in messages. Raise `InputError`."""
+    """Parse Slurm's output on nodes; `where` appears in messages. Raise `InputError`."""
     found = (
         ParsedSlurmNodes(tuple(_of_scontrol(text, where)))
         if any(line.startswith("NodeName=") for line in _lines(text))
@@ -103,7 +103,7 @@ def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
 
 
 def _lines(text: str) -> list[str]:
-    """Split lines only where Slurm does; users' text may contain other line separators."""
+    """Split lines only where Slurm does, because users' text may contain other line separators."""
     return text.replace("\r\n", "\n").split("\n")
 
 
@@ -120,7 +120,10 @@ def _of_scontrol(text: str, where: str) -> Iterator[SlurmNode]:
 
 
 def _records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield (line, pairs) of each node. The first value of a key counts: comments come last and may imitate keys."""
+    """Yield (line, pairs) for each node.
+
+    The first value of a key counts, because comments come last and may imitate keys.
+    """
     record: dict[str, str] = {}
     began = 0
     for number, line in enumerate(_lines(text), start=1):
@@ -192,7 +195,7 @@ def _of_sinfo(text: str, where: str) -> ParsedSlurmNodes:
 
 @dataclass(frozen=True, slots=True)
 class _SinfoColumns:
-    """The columns of a header line of sinfo; `names` are ours, "" for one that is ignored."""
+    """The columns in a header line of sinfo; `names` are this module's names, "" for an ignored column."""
 
     separator: str | None
     names: tuple[str, ...]
@@ -210,7 +213,7 @@ class _SinfoColumns:
         return cls(separator, names, words[-1])
 
     def row(self, line: str, where: str) -> Mapping[str, str]:
-        """Return the values of a line by column; the first column of a name counts."""
+        """Return the values of a line by column; if a name occurs twice, the first column counts."""
         cells = [cell.strip() for cell in line.split(self.separator)]
         if len(cells) > len(self.names) and self.last != _MAY_HOLD_BLANKS:
             rule = f"must be {len(self.names)}, as in the header line; print with: {SINFO}"
@@ -228,7 +231,7 @@ def _both(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
 
 
 def _row(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
-    """Yield the nodes of a line, which are equal."""
+    """Yield the nodes of a line, which are all equal."""
     try:
         names = expand_hostlist(row.get("nodes"))
     except ValueError as error:
@@ -265,7 +268,7 @@ def _words(text: str) -> tuple[str, ...]:
 def _gres(text: str, where: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     """Return the number of GPUs of any type, the other generic resources, and the shared ones.
 
-    `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` are 4, ("mps:400",) and ("scratch:1",).
+    `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` gives 4, ("mps:400",) and ("scratch:1",).
     """
     try:
         found = parse_gres("" if text in _NOTHING else text)

@@ -1,4 +1,4 @@
-"""Query this machine's Slurm for its nodes; the simulator's only module that starts a program."""
+"""Query the Slurm of this machine for its nodes. Only this module of the simulator starts a program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.systems.slurm_node_parsing import SCONTROL
 
 LIMIT_S = 120
-"""Time limit for Slurm's answer."""
+"""Time limit in seconds for a Slurm command."""
 INTO_A_FILE = "run `{command} > nodes.txt` on a host with Slurm, and pass that file"
 
 

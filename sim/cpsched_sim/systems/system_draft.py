@@ -1,6 +1,6 @@
-"""Write a system file from what is known of a cluster, with its guesses in comments.
+"""Write a system file from what is known about a cluster, with guesses marked in comments.
 
-All names come from outside: each is made printable and quoted.
+All names come from outside, so each is made printable and quoted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SystemDraft:
 
 
 def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> SystemDraft:
-    """Draft a system from Slurm's configuration; nodes are in the order in which Slurm fills them."""
+    """Draft a system from Slurm's configuration, with nodes in the order in which Slurm fills them."""
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
     for node in sorted(nodes, key=lambda node: node.weight):
@@ -115,7 +115,7 @@ def prefix_of(names: Sequence[str]) -> str:
 
 
 def abbreviated_names(words: Iterable[str], most: int = _MOST_WORDS) -> str:
-    """Return the first names for a comment, and the number of the others."""
+    """Return the first names for a comment, and the number of omitted ones."""
     return abbreviate(list(words), most, text=lambda word: quote_value(word, NAME_CHARS))
 
 
@@ -140,7 +140,7 @@ def draft_as_yaml(draft: SystemDraft) -> str:
 
 
 def _types_of(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
-    """Return the kinds of each partition; partitions with equal printable names are merged."""
+    """Return the node types of each partition; partitions with equal printable names are merged."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
         types = found.setdefault(_quoted(partition), [])
@@ -150,13 +150,13 @@ def _types_of(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]
 
 
 def checked_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
-    """Return the text and the parsed file. Raise `InvalidSystem`."""
+    """Return the text of the system file and its parsed content. Raise `InvalidSystem`."""
     text = draft_as_yaml(draft)
     return text, parse_system(Path("draft"), text)
 
 
 def _labels(draft: SystemDraft) -> list[str]:
-    """Return a label for each kind that no partition has."""
+    """Return a unique label for each node type; no partition has the same name."""
     taken, found = set(draft.partitions), []
     for kind in draft.kinds:
         label, number = kind.label, 1

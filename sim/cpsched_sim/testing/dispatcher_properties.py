@@ -25,11 +25,11 @@ from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, tr
 from cpsched_sim.traces.trace_job import TraceJob
 
 EFFORT = "100"
-"""The deterministic limit of dispatchers that search: no property may depend on a clock."""
+"""The deterministic limit of search-based dispatchers, because no property may depend on a clock."""
 
 
 def dispatcher_of(words: str) -> Dispatcher:
-    """Build a dispatcher. If it searches, its limit is a deterministic effort instead of a time."""
+    """Build a dispatcher. If it searches, limit it by a deterministic effort instead of a time."""
     limited = "effort" in setting_names(DISPATCHERS.find(words))
     return DISPATCHERS.build(words, {"effort": EFFORT} if limited else None)
 
@@ -40,7 +40,7 @@ def policy_of(words: str, predictor: str = "walltime") -> Policy:
 
 
 def max_examples(words: str, many: int) -> settings:
-    """Return the number of examples, fewer for a dispatcher that may call a solver; see `tries`."""
+    """Return settings with the number of examples, reduced for a dispatcher that may call a solver; see `tries`."""
     searches = "effort" in setting_names(DISPATCHERS.find(words))
     return tries(many // 6 if searches else many)
 
@@ -79,7 +79,7 @@ def decisions_are_deterministic(words: str) -> None:
 
 
 def memory_round_trips(words: str) -> None:
-    """Check over several snapshots that a new dispatcher with the restored memory decides the same."""
+    """Check over several snapshots that a new dispatcher with restored memory makes the same decisions."""
 
     @max_examples(words, 20)
     @given(st.lists(snapshots(), min_size=2, max_size=4))
@@ -99,7 +99,7 @@ def memory_round_trips(words: str) -> None:
 
 
 def jobs_run_within_capacity(words: str) -> None:
-    """Check on whole traces that all jobs start or are refused with a reason, and that replays repeat."""
+    """Check on whole traces that all jobs start or are refused with a reason, and that replays are repeatable."""
 
     @max_examples(words, 40)
     @given(traces(), st.sampled_from(["walltime", "last-two"]))
@@ -129,7 +129,7 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 
 
 def find_overcommitted(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
-    """Return (second, node) pairs that are overbooked; whole-node jobs use all of a node alone."""
+    """Return (second, node) pairs that are overcommitted; whole-node jobs must be alone on a node."""
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
     steps.update(int(schedule.start_s[i]) for i in ran)
@@ -149,7 +149,7 @@ def find_overcommitted(cluster: Cluster, trace: Sequence[TraceJob], schedule: Sc
 
 
 def find_misplaced_jobs(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[int]:
-    """Return jobs whose placement violates their request: units, distinct nodes, node set, time."""
+    """Return the jobs whose placement violates their request: units, distinct nodes, node set, or time."""
     found = []
     for i, item in enumerate(trace):
         if schedule.start_s[i] == NEVER:

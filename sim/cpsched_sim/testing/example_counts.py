@@ -1,4 +1,4 @@
-"""The number of examples of a property: its own number, scaled by the effective Hypothesis profile."""
+"""Set the number of examples of a property: its own number, scaled by the effective Hypothesis profile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import settings
 
 USUAL = 100
-"""The examples of Hypothesis's default profile, under which each property tries its own number."""
+"""Number of examples in Hypothesis's default profile, under which each property uses its own number."""
 
 
 def tries(many: int, **further: Any) -> settings:
