@@ -1,1 +1,1 @@
-"""The `cpsched` program: command line, terminal output, start-up of a bridge, the demo."""
+"""The `cpsched` program: the command line, terminal output, the start-up of a bridge, and the demo."""

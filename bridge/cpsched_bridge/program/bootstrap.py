@@ -1,4 +1,4 @@
-"""Build a bridge from its settings: adapter, policy, files, metrics. Only the command line uses this."""
+"""Build a bridge (adapter, policy, files, metrics) from its settings. Used only by the command line."""
 
 from __future__ import annotations
 
@@ -61,23 +61,24 @@ from cpsched_sim.file_io import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
 SHARED = "shared"
-"""A package in that folder that is not an adapter."""
+"""Name of a package in the adapters folder that is not an adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
 LOG_EVERY_S = 10.0
-"""Seconds between log lines on the progress of a start."""
+"""Seconds between log lines about the progress of a start-up."""
 ENDS_WITHIN_S = 10.0
-"""Maximum time to wait for a thread at the end."""
+"""Maximum seconds to wait for a thread to end."""
 OUTLOOK_EVERY_S = 60.0
 KEPT_EVERY_S = 300.0
-"""Seconds between writes of the learned state."""
+"""Seconds between two writes of the learned state."""
 OUTLOOK_SHARE = 50.0
-"""Minimum pause between two forecasts, as a multiple of the time that the last one took."""
+"""Minimum pause between two forecasts, as a multiple of the duration of the last one."""
 
 
 def load_adapter(words: str) -> Adapter:
-    """Return the adapter with this name: built-in, of a plug-in, or `package.module`.
+    """Return the adapter with this name: a built-in adapter, a plug-in's adapter, or `package.module`.
 
-    Raise `UnknownName` with the known names, or `PluginLoadError` if it is not an adapter or cannot be imported.
+    Raise `UnknownName`, which lists the known names, or `PluginLoadError` if the module is not an adapter or cannot be
+    imported.
     """
     own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED}
     offered = {plugin.name: plugin.words for plugin in plugin_discovery.discover_plugins(ADAPTERS_GROUP)}
@@ -86,7 +87,7 @@ def load_adapter(words: str) -> Adapter:
     found = plugin_discovery.load_attribute(
         "adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words)
     )
-    # Not `isinstance`: from Python 3.12 on it ignores attributes from a module's `__getattr__`, which Slurm's has.
+    # Not `isinstance`: since Python 3.12, it ignores a module's `__getattr__`, which the Slurm adapter defines.
     if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
         raise PluginLoadError("adapter", words, f"has no {' and no '.join(lacks)}")
     return cast(Adapter, found)
@@ -94,7 +95,7 @@ def load_adapter(words: str) -> Adapter:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredAdapter:
-    """The configured adapter, with its options and capabilities."""
+    """The configured adapter with its options and capabilities."""
 
     adapter: Adapter
     options: Section
@@ -102,7 +103,7 @@ class ConfiguredAdapter:
 
 
 def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
-    """Import the configured adapter, without connecting to the cluster. Raise `SettingsError`."""
+    """Import and return the configured adapter without connecting to the cluster. Raise `SettingsError`."""
     try:
         adapter = load_adapter(settings.adapter)
     except CpschedError as error:
@@ -116,14 +117,14 @@ def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAda
 
 
 def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
-    """Return the adapter's capabilities. Raise `InvalidValue` if they are not `Capabilities`."""
+    """Return the capabilities of an adapter. Raise `InvalidValue` if the value is not a `Capabilities` object."""
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
     require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
     return can
 
 
 def connect_backend(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
-    """Return the configured backend, of the adapter in `found` if given. Raise `SettingsError`."""
+    """Return the configured backend, using the adapter in `found` if given. Raise `SettingsError`."""
     found = found or choose_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
@@ -133,7 +134,7 @@ def connect_backend(settings: Settings, where: str = "settings", found: Configur
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedPolicy:
-    """The policies of a bridge, and its effective settings."""
+    """The policies of a bridge and its effective settings."""
 
     policy: Policy
     fallback: Policy | None
@@ -142,7 +143,7 @@ class PreparedPolicy:
 
 
 def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolicy:
-    """Build the policy and the fallback. Raise `SettingsError` for settings that are invalid together."""
+    """Build the policy and the fallback. Raise `SettingsError` if settings are invalid in combination."""
     try:
         spec = settings.policy.to_spec()
         settings_validation.validate_settings(settings, spec)
@@ -162,7 +163,7 @@ def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolic
 
 
 def make_policy(spec: PolicySpec) -> Policy:
-    """Build the policy, and read the files that its settings name. Raise as `PolicySpec.build` does."""
+    """Build the policy, reading the files that its settings name. Raise the errors of `PolicySpec.build`."""
     return spec.build(read_json)
 
 
@@ -177,12 +178,12 @@ def make_fallback(settings: Settings, can: Capabilities) -> Policy | None:
 def plan_startup_steps(
     policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: Teller
 ) -> Iterator[list[Step]]:
-    """Return the steps before the first decision.
+    """Yield a list of the steps that precede the first decision.
 
     - Start the adapter's process, if it has one.
-    - Compile the kernels in a separate process, so that the bridge keeps sending signs of life. If the settings say so,
-      the policy's dispatcher later decides in that process.
-    - Load the kernels that the bridge needs. Those that could not be compiled or cached there are compiled now.
+    - Compile the kernels in a separate process, so that the bridge can keep sending keep-alives. Depending on the
+      settings, the policy's dispatcher later makes decisions in that process.
+    - Load the kernels that the bridge needs. Kernels that could not be compiled or cached there are compiled now.
     """
     apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.is_isolated:
@@ -201,7 +202,7 @@ def plan_startup_steps(
 
 
 def _reached(backend: Backend) -> str | None:
-    """Return what the adapter waits for. The first cycle reports its errors."""
+    """Return the step that the adapter waits for, or None. The first cycle reports the adapter's errors."""
     try:
         return backend.not_ready_reason()
     except BackendError:
@@ -209,7 +210,7 @@ def _reached(backend: Backend) -> str | None:
 
 
 def _loaded(tell: Teller) -> None:
-    """Load the kernels. The first decision reports errors."""
+    """Load the kernels. The first decision reports any errors."""
     try:
         kernel_warm_up.load_all_kernels(tell)
     except Exception as error:
@@ -217,7 +218,7 @@ def _loaded(tell: Teller) -> None:
 
 
 def progress_listeners(settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None) -> list[Teller]:
-    """Return the listeners for progress before the first decision: log, systemd, status, page and `/readyz`."""
+    """Return the listeners for start-up progress: the log, systemd, `cpsched status`, the page and `/readyz`."""
     found: list[Teller] = [
         ThrottledProgressReporter(_log, LOG_EVERY_S, time.monotonic),
         ThrottledProgressReporter(startup_file(settings).write_step, 1.0, time.monotonic),
@@ -231,13 +232,13 @@ def _log(words: str) -> None:
 
 
 def _tell_systemd(systemd: SystemdNotifier, words: str) -> None:
-    """Send a sign of life, and ask for the maximum time that a step may take."""
+    """Send a keep-alive to systemd, and request the maximum time that a step may take."""
     systemd.notify(f"STATUS={words or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
 @contextmanager
 def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> Iterator[StatusApplication | None]:
-    """Yield the listener to cycles, served over HTTP if metrics or page are enabled."""
+    """Yield the listener to cycles, which is served over HTTP, or None if metrics and page are disabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
@@ -253,9 +254,9 @@ def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> I
 
 @contextmanager
 def refresh_forecasts(outlook: StartForecaster, path: Path) -> Iterator[None]:
-    """Refresh the forecasts once a minute in a thread, less often if that takes long.
+    """Refresh the forecasts in a thread once per minute, or less often if that takes long.
 
-    The learned state is read from `path`, and written there every few minutes and at the end.
+    The learned state is read from `path` and written there every `KEPT_EVERY_S` seconds and at the end.
     """
     log = structlog.get_logger("outlook")
     load_forecast_state(outlook, path)
@@ -282,7 +283,7 @@ def refresh_forecasts(outlook: StartForecaster, path: Path) -> Iterator[None]:
 
 @contextmanager
 def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
-    """Run `work` in a thread until the block ends. It must return soon after the event is set."""
+    """Run `work` in a thread until the block ends. `work` must return soon after its event is set."""
     over = Event()
     thread = Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -294,7 +295,7 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
 
 
 def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
-    """Load the learned state of forecasts. Log an unreadable file; the next write replaces it."""
+    """Load the forecasts' learned state. Log an unreadable file, which the next write replaces."""
     try:
         kept = forecast_state.read_forecast_state(path)
         if kept is not None:
@@ -304,7 +305,7 @@ def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
 
 
 def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
-    """Write the learned state of forecasts. A failure does not end the bridge."""
+    """Write the forecasts' learned state. A failure does not end the bridge."""
     try:
         kept = outlook.export_memory()
         if kept is not None:
@@ -314,7 +315,7 @@ def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
 
 
 def watch_context(settings: Settings, backend: Backend) -> BridgeTelemetryContext:
-    """Return what the watch shows besides cycles."""
+    """Return the facts that the metrics and the page show in addition to cycle reports."""
     return BridgeTelemetryContext(
         interval_s=settings.cycle.interval_s,
         journal_bytes=database_size_bytes(journal_path(settings)),
@@ -325,7 +326,7 @@ def watch_context(settings: Settings, backend: Backend) -> BridgeTelemetryContex
 
 
 def run_bridge(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal ends it. Return one line per reason why jobs could not be released."""
+    """Run a bridge until a signal ends it. Return one line per problem with releasing the jobs."""
     ready = prepare_policy(settings, where)
     policy, told = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
@@ -368,9 +369,9 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
 
 
 def check_other_leader(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
-    """Check whether another bridge has the lease; empty if the cluster cannot be read.
+    """Return a check on whether another bridge has the lease; empty if the cluster cannot be read.
 
-    Raise `SettingsError` if a setting does not fit the cluster.
+    Raise `SettingsError` if a setting does not match the cluster.
     """
     try:
         seen = backend.observe()
@@ -386,9 +387,9 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
 
 
 def require_checks(backend: Backend, mode: str = "control") -> None:
-    """Raise `NotReady` unless every check that the mode requires passes. Log other failed checks.
+    """Raise `NotReady` if a check that the mode requires fails. Log other failed checks.
 
-    Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
+    Raise `ClusterUnreachable` if the cluster does not answer and `BackendStarting` if the adapter is still starting.
     """
     try:
         checks = select_checks(backend.checks(), mode)
@@ -408,7 +409,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
 
 
 def wait_for_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
-    """Return the backend's checks once its adapter has started. `tell` is called with the pending step."""
+    """Wait until the adapter has started and return the backend's checks. Call `tell` with each pending step."""
     while True:
         try:
             return backend.checks()
@@ -424,10 +425,11 @@ def check_until_ready(
     tell: Teller = lambda words: None,
     mode: str = "control",
 ) -> bool:
-    """Check the requirements. Under systemd, wait until the cluster answers. Return False if a signal ended the wait.
+    """Check the requirements of the mode. Return False if a signal ended the wait for the cluster.
 
-    A starting adapter is always waited for. By hand, a cluster that does not answer is an error. A service would fail
-    instead, restart a few times, and then stay down.
+    Always wait for an adapter that is starting. Under systemd, also wait until the cluster answers: a service that
+    failed instead would restart a few times and then stay down. In a bridge that was started by hand, a cluster that
+    does not answer is an error.
     """
     backoff, attempts = Backoff(2.0, max_wait_s), 0
     tell(f"checks what {mode} mode requires")
@@ -452,7 +454,7 @@ def check_until_ready(
 
 
 def warn_of_boosts(settings: Settings) -> None:
-    """Warn of boosts that are still set: shadow mode does not remove them."""
+    """Warn of boosts that are still set, because shadow mode does not remove them."""
     if settings.mode == "shadow" and boost_ledger_path(settings).exists():
         jobs = sum(
             each.points[-1] != 0 for each in BoostLedger.open_readable(boost_ledger_path(settings)).by_id.values()
@@ -463,7 +465,7 @@ def warn_of_boosts(settings: Settings) -> None:
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
-    """Warn of jobs that an earlier bridge in control left held: shadow mode does not release them."""
+    """Warn of jobs that an earlier bridge in control mode left held, because shadow mode does not release them."""
     kept = ledger.list_held_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(

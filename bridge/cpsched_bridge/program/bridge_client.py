@@ -21,19 +21,20 @@ _PATIENCE_S = 60.0
 
 
 class BridgeNotAnswering(BridgeError):
-    """The bridge does not answer."""
+    """An error raised when the bridge does not answer."""
 
 
 class RequestRejected(BridgeError):
-    """The bridge rejected the request as invalid."""
+    """An error raised when the bridge rejects a request as invalid."""
 
     exit_code = 2
 
 
 def query_bridge(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Return the rows of the bridge's answer.
+    """Query the bridge and return the rows of its response.
 
-    Raise `BridgeNotAnswering` if the bridge does not run or has no plan yet, and `RequestRejected`.
+    Raise `BridgeNotAnswering` if the bridge does not run or has no plan yet, and `RequestRejected` if the bridge
+    rejects the request.
     """
     if not settings.serves_page:
         raise BridgeNotAnswering("page.enabled=false: the bridge answers queries only with the status page; enable it")
@@ -55,7 +56,7 @@ def query_bridge(settings: Settings, name: str, words: Mapping[str, str | int]) 
 
 
 def _refusal(body: bytes) -> str:
-    """Return the API's error; empty if the answer is not the API's."""
+    """Return the API's error message; empty if the response does not come from the API."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, LookupError):

@@ -1,4 +1,4 @@
-"""Draw a schedule to a file, from `schedule.csv.gz` or a replayed trace (`cpsched gantt`)."""
+"""Draw a schedule from `schedule.csv.gz` or a replayed trace to a file (`cpsched gantt`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from cpsched_sim.watchdog import LIMIT_S, watched
 from cpsched_sim.workloads.load import load
 
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
-"""First line of a schedule that `cpsched simulate --out` writes."""
+"""Header of a schedule written by `cpsched simulate --out`."""
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedSchedule:
-    """A finished schedule, in seconds of the trace."""
+    """A finished schedule with times in seconds of the trace."""
 
     title: str
     node_names: Sequence[str]
@@ -50,7 +50,7 @@ class FinishedSchedule:
 def load_schedule(
     path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None
 ) -> FinishedSchedule:
-    """Read a schedule, or replay a trace. Raise `SimulationError` or `CpschedError`."""
+    """Read a schedule or replay a trace, and return the schedule. Raise `SimulationError` or `CpschedError`."""
     if is_schedule(path):
         return read_schedule(path)
     with watched(LIMIT_S) as patient:
@@ -74,13 +74,13 @@ def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Return whether the file is a written schedule, by its first line. Raise `InputError` if it cannot be read."""
+    """Return whether the file's first line is that of a schedule. Raise `InputError` if it cannot be read."""
     first = next(lines_of(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 
 
 def read_schedule(path: Path) -> FinishedSchedule:
-    """Read a schedule of `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
+    """Read a schedule written by `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
     rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
     if not rows:
         raise InputError(f"{path}: contains no jobs")
@@ -98,7 +98,7 @@ def read_schedule(path: Path) -> FinishedSchedule:
 
 
 class _Row:
-    """A line of a written schedule. Raises `InvalidTrace`."""
+    """A line of a schedule file. Its methods raise `InvalidTrace`."""
 
     def __init__(self, path: Path, number: int, text: str) -> None:
         self.path, self.number = path, number
@@ -109,7 +109,7 @@ class _Row:
         self.nodes = [self._node(entry) for entry in self.values["nodes"].split()]
 
     def whole(self, name: str) -> int:
-        """Return an integer column."""
+        """Return the value of an integer column."""
         if not re.fullmatch(r"-?\d{1,15}", self.values[name]):
             raise InvalidTrace(self.path, self.number, name, self.values[name], "must be a whole number")
         return int(self.values[name])
@@ -128,13 +128,13 @@ def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, i
 
 
 def check_output_path(out: Path) -> None:
-    """Raise `InvalidValue` or `InputError` if the drawing cannot be written, before a long replay starts."""
+    """Raise `InvalidValue` or `InputError`, before a long replay starts, if the drawing cannot be written."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     check_new(out)
 
 
 def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
-    """Parse a duration: `7200`, `120m`, `2h`, `1d`. Raise `InvalidValue`."""
+    """Parse a duration such as `7200`, `120m`, `2h` or `1d`, and return seconds. Raise `InvalidValue`."""
     if text is None:
         return otherwise
     found = re.fullmatch(r"(\d{1,12})([smhd]?)", text)
@@ -144,9 +144,9 @@ def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
 
 
 def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
-    """Draw an interval, counted from the first submission. Return a summary line.
+    """Draw an interval, with times relative to the first submission, to a file. Return a summary line.
 
-    Raise `InvalidValue` for an invalid interval, `InputError` if the file cannot be written.
+    Raise `InvalidValue` for an invalid interval and `InputError` if the file cannot be written.
     """
     begin_s, end_s = found.from_s, found.end_s
     from_s = begin_s + parse_seconds("--from", from_text, 0)
@@ -169,7 +169,7 @@ def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_
 
 
 def _document(title: str, drawing: Markup) -> str:
-    """Return the drawing as a self-contained page."""
+    """Return the drawing as a self-contained HTML page."""
     scheme = make_element("meta", name="color-scheme", content="light dark")
     head = make_element("head", make_element("meta", charset="utf-8"), scheme, make_element("title", title))
     return f"<!doctype html>\n{make_element('html', head, make_element('body', make_element('h1', title), drawing), lang='en')}"  # noqa: E501

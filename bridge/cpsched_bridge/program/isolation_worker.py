@@ -1,8 +1,8 @@
-"""The process that runs a dispatcher: compile, then answer requests over a socket until the bridge ends.
+"""Run a dispatcher in a process that compiles and then answers requests over a socket until the bridge ends.
 
     python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
 
-`cpsched_bridge.cycle.isolation_client` starts it and explains why it is a separate process.
+`cpsched_bridge.cycle.isolation_client` starts the process and explains why it is separate.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from cpsched_sim.file_io import read_json
 
 
 def to_writable(array: IntArray) -> IntArray:
-    """Return an array that kernels may write: Python 3.14 keeps read-only arrays read-only when it sends them."""
+    """Return an array that kernels may write to, because Python 3.14 preserves read-only arrays when pickling."""
     return array if array.flags.writeable else array.copy()
 
 
 class SnapshotAssembler:
-    """Builds snapshots from requests. It remembers jobs and cluster of earlier requests."""
+    """A builder of snapshots from requests that stores the jobs and the cluster of earlier requests."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
     def assemble(self, question: DecideRequest) -> Snapshot:
-        """Return the request's snapshot, with the slots and columns that the bridge has checked."""
+        """Return the snapshot for a request, with the slots and columns that the bridge has checked."""
         if question.cluster is not None:
             names, resources, capacity, sets, set_names, epoch_s = question.cluster
             self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s)
@@ -70,7 +70,7 @@ class SnapshotAssembler:
 def handle_message(
     dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobsMessage
 ) -> DecideResponse:
-    """Return the response to one message. An exception of the dispatcher becomes text."""
+    """Return the response to one message. An exception raised by the dispatcher is converted to text."""
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.assemble(question)
     try:
@@ -97,11 +97,11 @@ def _know(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
 
 
 def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
-    """Build the dispatcher, after compiling every kernel that it or the bridge needs. Report progress."""
+    """Compile every kernel that the dispatcher or the bridge needs, reporting progress, then build the dispatcher."""
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
     for module in begins.modules:
-        with contextlib.suppress(ImportError):  # then the bridge compiles its kernels
+        with contextlib.suppress(ImportError):  # the bridge then compiles these kernels itself
             importlib.import_module(module)
     kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerProgress(words)))
     channel.send(WorkerProgress())
@@ -109,7 +109,7 @@ def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispa
 
 
 def serve(channel: Connection[Any, Any]) -> None:
-    """Start the dispatcher, then answer until the connection closes."""
+    """Start the dispatcher, then answer messages until the connection closes."""
     begins = channel.recv()
     dispatcher = start_dispatcher(begins, channel)
     rounds = SnapshotAssembler()

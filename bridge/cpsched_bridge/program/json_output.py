@@ -1,7 +1,7 @@
-"""Values of the bridge's commands with `--json`.
+"""Build the values that the bridge's commands print with `--json`.
 
-Times are in seconds: `_unix_s` by this host's clock, other seconds by the cluster's, `_ago_s` before now.
-A job has a number (`job_id`) and the name that users see (`label`).
+Times are in seconds: `_unix_s` by this host's clock, `_ago_s` before now, and all others by the cluster's clock. A job
+has an id (`job_id`) and the name that users see (`label`).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Values = dict[str, Any]
 
 @dataclass(slots=True)
 class RecordedJobFacts:
-    """Everything that ledger and journal contain on one job, and the errors of unreadable files."""
+    """All facts about one job in the ledger and the journal, and the errors of unreadable files."""
 
     job_id: int = -1
     entry: ManagedJobEntry | None = None
     ran_s: int | None = None
-    """When the ledger last recorded it as running."""
+    """Time at which the ledger last recorded the job as running."""
     record: RoundRecord | None = None
-    """The last round."""
+    """The last recorded round."""
     past: JournalJobRecord | None = None
     aside: UnscheduledJob | None = None
     advised: tuple[int, int] | None = None
-    """The last boost sent to the cluster, and its time."""
+    """The last boost sent to the cluster and its time."""
     events: list[JournalEvent] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class RecordedJobFacts:
 
 
 def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
-    """Collect the facts of the job with this name. Raise `UnknownJob` if there are none."""
+    """Return the facts about the job with this name. Raise `UnknownJob` if there are none."""
     found, behind = RecordedJobFacts(), ""
     try:
         with state_paths.open_ledger(settings, read_only=True) as ledger:
@@ -83,7 +83,7 @@ def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
 
 
 def _look_up(found: RecordedJobFacts, text: str, journal: Journal, settings: Settings) -> str:
-    """Add the journal's facts. Return why a pending array task is not in the observation, if that is so."""
+    """Add the journal's facts. Return why the observation lacks a pending array task; empty if not applicable."""
     found.job_id = find_job_id(text, journal, found.entry)
     found.record = journal.read_round(journal.last_round) if journal.list_rounds(1) else None
     found.past = journal.find_past_job(str(found.job_id))
@@ -93,14 +93,14 @@ def _look_up(found: RecordedJobFacts, text: str, journal: Journal, settings: Set
         return ""
     if settings.mode == "advise" and found.was_pending:
         book = BoostLedger.open_readable(state_paths.boost_ledger_path(settings)).by_id
-        array = found.record.get_job_name(found.job_id).partition("_")[0]  # pending tasks of an array share a number
+        array = found.record.get_job_name(found.job_id).partition("_")[0]  # pending tasks of an array share an id
         known = book.get(found.job_id) or (book.get(int(array)) if is_id(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)
     return explain_hidden_task(text, [found.record.get_job_name(job.id) for job in found.record.queue])
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
-    """Return the number of the job with this name in the ledger, the last round, or earlier; -1 if none."""
+    """Return the id of the job with this name in the ledger, the last round, or an earlier round; -1 if unknown."""
     if entry is not None:
         return entry.job_id
     named = {aside.label: aside.job_id for aside in journal.list_unscheduled_jobs()}
@@ -113,7 +113,7 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
 
 
 def explain_job(text: str, settings: Settings) -> Values:
-    """Return `cpsched why --json`. Raise `UnknownJob`."""
+    """Return the values of `cpsched why --json`. Raise `UnknownJob`."""
     found = find_job_facts(text, settings)
     record, entry = found.record, found.entry
     waiting = [_queued(job, record) for job in record.queue if job.id == found.job_id] if record else []
@@ -135,7 +135,7 @@ def explain_job(text: str, settings: Settings) -> Values:
 
 
 def describe_round(record: RoundRecord, note: str) -> Values:
-    """Return `cpsched journal show --json`; `note` names the source of plan and reasons if not the journal."""
+    """Return the values of `cpsched journal show --json`; `note` names a source of the plan other than the journal."""
     sent = [{"command": kind, "label": record.get_job_name(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -187,30 +187,30 @@ def _running(record: RoundRecord) -> Iterator[Values]:
 
 
 def _nodes(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
-    """Return units by node name."""
+    """Return the units of a placement by node name."""
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
 def event_values(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
-    """Return an event with the name of its job."""
+    """Return the values of an event, including the name of its job."""
     return asdict(event) | {"label": None if event.job_id is None else name_of(event.job_id)}
 
 
 def replay_of(found: ReplayedRound) -> Values:
-    """A round that was decided again."""
+    """Return the values of a replayed round."""
     differences, skipped = list(found.differences), found.skipped or None
     return {"round": found.number, "same": found.is_same_decision, "differences": differences, "skipped": skipped}
 
 
 def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Values]:
-    """Return `cpsched events --json`."""
+    """Return the values of `cpsched events --json`."""
     with state_paths.open_journal(settings) as journal:
         found = journal.list_events(find_job_id(job, journal) if job else None, last, kind)
         return [event_values(event, journal.get_job_name) for event in found]
 
 
 def collect_status(settings: Settings) -> Values:
-    """Return `cpsched status --json`. Unreadable parts are null, with the errors in `unreadable`."""
+    """Return the values of `cpsched status --json`. Unreadable parts are null, and `unreadable` lists the errors."""
     begun = state_paths.startup_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,

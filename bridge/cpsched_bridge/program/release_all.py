@@ -1,4 +1,4 @@
-"""Release held jobs to the cluster's own scheduler, with or without a bridge (`cpsched release-all`)."""
+"""Release held jobs to the cluster's own scheduler, with or without a running bridge (`cpsched release-all`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock
 
 SPARE_S = 3.0
-"""Allowance for a cycle of the other bridge, in addition to the time between two renewals of its lease."""
+"""Seconds allowed for a cycle of the other bridge, in addition to the time between two renewals of its lease."""
 CONFIRM_S = 10.0
-"""How long a stale heartbeat is watched for a change, as the dead-man script does."""
+"""Seconds for which a stale heartbeat is watched for a change, as the dead-man script does."""
 
 
 def release_all(
@@ -62,7 +62,7 @@ def release_all(
 
 
 def _unused(settings: Settings) -> SettingsError | None:
-    """Return the error if there is no sign of a bridge."""
+    """Return the error to raise if there is no sign of a bridge, otherwise None."""
     try:
         state_paths.require_used_state_dir(settings)
     except SettingsError as error:
@@ -71,7 +71,7 @@ def _unused(settings: Settings) -> SettingsError | None:
 
 
 def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
-    """Return the proof that the bridge lives, as text; empty without proof."""
+    """Return as text the evidence that the bridge is alive; empty if there is none."""
     try:
         age_s = state_paths.heartbeat_age_s(settings)
     except OSError:
@@ -104,11 +104,11 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
             raise AlreadyRunning(f"{error}; use `cpsched pause`, or --force") from error
         return None
     except SettingsError:
-        return None  # the disk takes no new file, so no bridge can hold a lock
+        return None  # no file can be created, so no bridge can hold a lock
 
 
 def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
-    """Return another bridge's lease if it is renewed within its interval."""
+    """Return the lease of another bridge if it is renewed within its interval, otherwise None."""
     own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
         first = backend.observe().claim
@@ -124,7 +124,7 @@ def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
 
 
 def _leave_word(backend: Backend, own: str) -> None:
-    """Record on the cluster that bridge `own` holds nothing, unless another bridge has the lease."""
+    """Record on the cluster that bridge `own` holds no jobs, unless another bridge has the lease."""
     with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
         there = backend.observe().claim
         if there is None or there.bridge == own:
@@ -132,7 +132,7 @@ def _leave_word(backend: Backend, own: str) -> None:
 
 
 def _book(settings: Settings) -> BoostLedger:
-    """Read the boost ledger as far as possible. Write nothing."""
+    """Return the boost ledger as far as it can be read, without writing to disk."""
     return BoostLedger.open_readable(state_paths.boost_ledger_path(settings))
 
 

@@ -1,4 +1,4 @@
-"""Text output of the commands: rounds, reasons, status, checks."""
+"""Print the output of the commands as text: rounds, reasons, status, checks."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 _UNBROKEN = 240
 _CLOCK_TOLERANCE_S = 2.0
-"""Tolerance for times in the future: rounding and small clock corrections."""
+"""Tolerance in seconds for times in the future, to allow for rounding and small clock corrections."""
 
 
 class LiteralTextConsole(Console):
-    """A console without markup: users name their jobs `[red]`, `:bomb:` or worse.
+    """A console that does not interpret markup, because users may name their jobs `[red]` or `:bomb:`.
 
     Control characters and line breaks are shown escaped.
     """
@@ -49,13 +49,13 @@ class LiteralTextConsole(Console):
 
 
 def make_console() -> Console:
-    """Return standard output; lines are broken only on a terminal."""
+    """Return a console for standard output that wraps lines only on a terminal."""
     found = LiteralTextConsole(highlight=False)
     return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_UNBROKEN)
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:
-    """Return a placement by node names, with units above 1; a sentence if no node is known."""
+    """Return a placement as node names, with units if above 1, or a sentence if no node is known."""
     return (
         UNKNOWN_NODES
         if not placement
@@ -64,14 +64,14 @@ def format_placement(placement: Placement, cluster: Cluster) -> str:
 
 
 def make_table(*columns: str, title: str = "") -> Table:
-    """Return a plain table."""
+    """Return a table in plain style."""
     found = Table(*columns, title=title or None, box=None, pad_edge=False, title_justify="left")
     found.columns[-1].overflow = "fold"
     return found
 
 
 def print_rounds(lines: Sequence[RoundSummary]) -> None:
-    """`cpsched journal list`."""
+    """Print the output of `cpsched journal list`."""
     found = make_table("round", "time (UTC)", "cluster s", "mode", "queued", "running", "starts", "path")
     for line in lines:
         numbers = map(str, (line.queued, line.running, line.starts))
@@ -82,7 +82,7 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
 
 
 def print_round(record: RoundRecord) -> None:
-    """Print `cpsched journal show`. A plan and reasons that are no longer stored are computed again if possible."""
+    """Print the output of `cpsched journal show`. Recompute plan and reasons, if possible, if no longer stored."""
     out, effort = make_console(), record.effort
     record, told = replay_explanation(record)
     out.print(
@@ -108,7 +108,7 @@ def print_round(record: RoundRecord) -> None:
 
 
 def replay_explanation(record: RoundRecord) -> tuple[RoundRecord, str]:
-    """Return the round with plan and reasons, and a note on their source."""
+    """Return the round with its plan and reasons, and a note on their source."""
     if record.explained or record.failure:
         return record, ""
     from cpsched_bridge.store.round_replay import replay_round
@@ -142,7 +142,7 @@ def _decision(job: QueuedJobView, record: RoundRecord) -> str:
 
 
 def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
-    """Decide recorded rounds again, one at a time."""
+    """Yield the results of repeating recorded decisions, one at a time."""
     from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.file_io import read_json
 
@@ -150,7 +150,7 @@ def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]
 
 
 def print_replays(results: Iterable[ReplayedRound]) -> bool:
-    """`cpsched journal replay`; whether every round that could be replayed came out the same."""
+    """Print the output of `cpsched journal replay`. Return whether all replayable rounds gave the same decision."""
     out = make_console()
     same = different = skipped = 0
     reasons: set[str] = set()
@@ -172,7 +172,7 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
 
 
 def print_why(text: str, settings: Settings) -> None:
-    """Print `cpsched why`. Raise `UnknownJob`. Unreadable files are listed with what could be read."""
+    """Print the output of `cpsched why`, including errors of unreadable files. Raise `UnknownJob`."""
     out, found = make_console(), find_job_facts(text, settings)
     for line in (
         *_explained(found),
@@ -205,7 +205,7 @@ def _explained(found: RecordedJobFacts) -> list[str]:
 
 
 def _why_advised(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """In advise mode, state that the cluster's scheduler decides, and the job's last boost if known."""
+    """Return a line on the job's last boost and on who starts the jobs in advise mode; empty in other modes."""
     if settings.mode != "advise" or not found.was_pending:
         return []
     points, since = "no boost of the bridge", ""
@@ -239,7 +239,7 @@ def _print_events(out: Console, events: Iterable[Values]) -> None:
 
 
 def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
-    """`cpsched events`."""
+    """Print the output of `cpsched events`."""
     out, found = make_console(), json_output.list_events(settings, last, job, kind)
     _print_events(out, found)
     if not found:
@@ -247,10 +247,10 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
 
 
 def print_status(settings: Settings) -> bool:
-    """Print `cpsched status`; an unreadable file hides no other. Return whether all were read."""
+    """Print the output of `cpsched status`, skipping unreadable files. Return whether all files were read."""
     out, found = make_console(), json_output.collect_status(settings)
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {found['paused']}" if found["paused"] else ""))
-    for name in ("mode", "transport"):  # as the bridge last recorded them, which may differ from the settings
+    for name in ("mode", "transport"):  # as last recorded by the bridge, which may differ from the settings
         if told := found[name]:
             out.print(f"{name} since {format_unix_time(told['at_unix_s'])} UTC: {told['detail']}")
     if told := found["beginning"]:
@@ -292,7 +292,7 @@ def _last_good_cycle(settings: Settings) -> str:
 
 
 def format_last_good_cycle(age_s: float | None) -> str:
-    """Return the time since the last good cycle as text."""
+    """Return a text for the time since the last good cycle."""
     if age_s is None:
         return "never"
     if age_s < -_CLOCK_TOLERANCE_S:
@@ -304,7 +304,7 @@ def format_last_good_cycle(age_s: float | None) -> str:
 
 
 def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
-    """`cpsched unmanaged`."""
+    """Print the output of `cpsched unmanaged`."""
     out = make_console()
     if not asides:
         out.print("every pending job is supported")
@@ -316,7 +316,7 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
 
 
 def print_effective_config(told: EffectiveConfig, as_json: bool) -> None:
-    """`cpsched config`."""
+    """Print the output of `cpsched config`."""
     fallback = None if told.fallback is None else str(told.fallback)
     if as_json:
         rows = [asdict(row) for row in told.rows]
@@ -332,7 +332,7 @@ def print_effective_config(told: EffectiveConfig, as_json: bool) -> None:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """`cpsched doctor`."""
+    """Print the output of `cpsched doctor`."""
     found = make_table("check", "", "found", "mend")
     for check in checks:
         mark = "ok" if check.ok else "FAILS" if check.required else "warning"

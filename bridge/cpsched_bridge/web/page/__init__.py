@@ -1,1 +1,1 @@
-"""The status page: pending jobs with reasons, running jobs, and the plan, for people and as JSON."""
+"""The status page, for people and as JSON: pending jobs with reasons, running jobs, and the plan."""

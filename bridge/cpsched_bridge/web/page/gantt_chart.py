@@ -1,7 +1,8 @@
 """Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
-Up to `MOST_ROWS` nodes have a row each, with a bar per job. More nodes are drawn in groups: a row shows the share of
-the group's nodes in use and planned over time, so that the drawing stays small for 10,000 nodes.
+Up to `MOST_ROWS` nodes are drawn as one row each, with one bar per job. A larger number of nodes is drawn in groups.
+The row of a group shows the share of its nodes in use and planned over time, so that the drawing of 10,000 nodes stays
+small.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageV
 
 MOST_ROWS = 64
 _MOST_BARS = 4000
-"""Maximum number of bars in a drawing; more are drawn as groups."""
+"""Maximum number of bars in a drawing; with more bars, nodes are drawn in groups."""
 _LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 130, 12, 26, 8, 1200
 _EDGE = 20
-"""Distance from the edge below which a centred label would be cut off."""
+"""Minimum distance from the edge at which a centred label is not cut off."""
 _LEAST_ROW, _MOST_ROW, _GAP = 18, 120, 3
 _BINS = 300
-"""Time steps of a group's use."""
+"""Number of time steps in the use of a group."""
 _TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _COLOURS = 8
 _OUT = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
 
 Span = tuple[int, int, Sequence[int]]
-"""An interval in seconds, on nodes with these indices."""
+"""An interval in seconds on the nodes with these indices."""
 _MOST_LETTERS = 60
 
 STYLE = """
@@ -52,12 +53,12 @@ STYLE = """
 .g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
 .g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
 """
-"""Colours for light and dark after Paul Tol, for any kind of colour vision; dark enough for white labels (4.5 to 1)."""
+"""Light and dark colours by Paul Tol for all types of colour vision; contrast to white labels at least 4.5 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class GanttWindow:
-    """The drawn window: an interval in seconds, and a half-open range of node indices."""
+    """The visible part of the chart: an interval in seconds and a half-open range of node indices."""
 
     from_s: int
     to_s: int
@@ -68,28 +69,28 @@ class GanttWindow:
 
     @property
     def row_height(self) -> float:
-        """Height of a row: fewer rows are higher, so that parallel jobs are distinguishable."""
+        """Height of a row. With fewer rows, each is higher, so that parallel jobs can be distinguished."""
         return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
 
     @classmethod
     def around_now(
         cls, chart: GanttChartView, before_s: int, after_s: int, first: int = 0, last: int | None = None
     ) -> GanttWindow:
-        """Return a window around now, limited to existing nodes."""
+        """Return a window around the present, limited to existing nodes."""
         most = len(chart.node_names)
         low = min(max(0, first), max(0, most - 1))
         high = most if last is None else min(max(low + 1, last), most)
         return cls(chart.now_s - before_s, chart.now_s + max(1, after_s), low, high)
 
     def x(self, at_s: float) -> float:
-        """Return the position of an instant."""
+        """Return the x coordinate of a time in seconds."""
         share = (at_s - self.from_s) / (self.to_s - self.from_s)
         return _LEFT + max(0.0, min(1.0, share)) * (_WIDTH - _LEFT - _RIGHT)
 
 
 @dataclass(frozen=True, slots=True)
 class GanttLinks:
-    """Link targets; empty addresses draw no links."""
+    """The link targets in a drawing; an empty address disables the links."""
 
     job: Callable[[int], str] = lambda id: ""
     nodes: Callable[[int, int], str] = lambda first, last: ""
@@ -98,7 +99,7 @@ class GanttLinks:
 def draw_svg(
     chart: GanttChartView, window: GanttWindow, links: GanttLinks | None = None, alone: bool = False, title: str = ""
 ) -> Markup:
-    """Draw the SVG. `alone`: include colours, for a separate file; otherwise the page's style sheet has them."""
+    """Return the chart as SVG. `alone`: include the colours, for a separate file, instead of using the style sheet."""
     links = links or GanttLinks()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
@@ -127,7 +128,7 @@ def draw_svg(
 
 
 def describe_chart(chart: GanttChartView, window: GanttWindow) -> str:
-    """Return the drawing as a sentence, for readers who cannot see it."""
+    """Return a sentence that describes the chart for readers who cannot see it."""
     kinds = dict.fromkeys(("running", "planned", "past"), 0)
     for bar in chart.bars:
         if bar.end_s > window.from_s and bar.begin_s < window.to_s:
@@ -197,7 +198,7 @@ def _row(y: float, window: GanttWindow) -> Markup:
 
 
 def _out(outage: NodeOutageView, window: GanttWindow, y: float) -> Markup:
-    """Hatch a node while it takes no jobs, up to the edge if the end is unknown."""
+    """Return a hatched area for a node's outage, up to the edge if the end is unknown."""
     left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
     words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
     size = {"width": max(1.0, right - left), "height": window.row_height}
@@ -232,15 +233,15 @@ def _single(
         for bar, (lane, lanes) in zip(on_it, assign_lanes(on_it), strict=True):
             high = window.row_height / lanes
             yield _bar(bar, chart, window, y + lane * high, high, links)
-        # Over the bars: a job that overlaps a maintenance must be visible.
+        # Drawn over the bars, so that a job that overlaps a maintenance window is visible.
         yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
 
 
 def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
     """Return (lane, number of lanes) of each bar, so that bars in a lane do not overlap.
 
-    Lanes restart whenever no job runs or all jobs change, so that a busy morning does not make the afternoon's bars
-    thin.
+    Lanes restart whenever no job runs or all jobs change, so that many jobs in the morning do not make the afternoon's
+    bars thin.
     """
     order = sorted(range(len(bars)), key=lambda i: (bars[i].begin_s, bars[i].id))
     ends: list[int] = []
@@ -324,7 +325,7 @@ def compute_group_usage(
     step_s = (window.to_s - window.from_s) / _BINS
     size = parts[0][1] - parts[0][0]
     nodes = window.last - window.first
-    # Where spans begin (+1) and end (-1), by node; a node with several of them counts once.
+    # +1 where a span begins and -1 where it ends, by node; a node with several spans counts once.
     change = np.zeros((nodes, _BINS + 1), dtype=np.int32)
     for begin_s, end_s, on in spans:
         begin = min(_BINS - 1, max(0, int((begin_s - window.from_s) / step_s)))
@@ -337,7 +338,7 @@ def compute_group_usage(
 
 
 def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
-    """Return a step curve of the shares."""
+    """Return the shares as a step curve."""
     if not shares.any():
         return Markup()
     wide = (_WIDTH - _LEFT - _RIGHT) / _BINS

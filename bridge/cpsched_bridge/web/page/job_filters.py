@@ -21,20 +21,20 @@ from cpsched_bridge.web.page_schema import (
 Job = QueuedJobView | RunningJobView | UnscheduledJobView
 
 STATES = {"waiting": "waiting", "running": "running", "aside": "not decided on", "all": "all"}
-"""States that can be selected, with their labels."""
+"""Selectable states and their labels."""
 FIELDS = ("user", "account", "partition", "qos")
 _MOST_CHOICES = 50
-"""Maximum number of offered values of a field, the most frequent first."""
+"""Maximum number of values offered for a field, most frequent first."""
 _NEVER_S = 2**62
 
 
 def get_request(job: Job) -> RequestView | None:
-    """Return a job's request, if known."""
+    """Return the request of a job, or None if it is unknown."""
     return job.asked if isinstance(job, UnscheduledJobView) else job
 
 
 def get_begin_s(job: Job) -> int | None:
-    """Return a job's start, actual or expected."""
+    """Return the actual or expected start of a job in seconds, or None if it is unknown."""
     return (
         job.start_s if isinstance(job, RunningJobView) else job.expected_s if isinstance(job, QueuedJobView) else None
     )
@@ -70,7 +70,7 @@ ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "partition": ("partition", lambda job: (job.partition, job.id)),
     "job": ("job", lambda job: job.id),
 }
-"""Sort orders of jobs: name -> label, key."""
+"""Label and sort key of each sort order for jobs, by name."""
 
 NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
     "node": ("node", lambda node: node.index),
@@ -79,12 +79,12 @@ NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
     "jobs": ("most jobs", lambda node: (-len(node.running), node.index)),
     "next": ("next planned job", lambda node: node.planned[0][1] if node.planned else _NEVER_S),
 }
-"""Sort orders of nodes."""
+"""Label and sort key of each sort order for nodes, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilterField:
-    """A field to filter jobs by: its values, the most frequent first, and whether the list is complete."""
+    """A field by which jobs can be filtered: its values, most frequent first, and whether they are complete."""
 
     name: str
     value: str
@@ -99,7 +99,7 @@ def filter_jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
 
 
 def select_by_state(view: StatusPageView, state: str) -> list[Job]:
-    """Return all jobs in a state; by default, pending jobs."""
+    """Return all jobs in a state; pending jobs if the state is unknown."""
     of: dict[str, Sequence[Job]] = {"running": view.running, "aside": view.aside}
     if state == "all":
         return [*view.queue, *view.running, *view.aside]

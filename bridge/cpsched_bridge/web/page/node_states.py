@@ -1,4 +1,4 @@
-"""Each node with its state, running jobs and next jobs."""
+"""List the nodes with their states, running jobs and next jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from cpsched_bridge.web.page_schema import NodeOutageView, NodeView, RequestView, StatusPageView
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
-"""States of a node, the worst first."""
+"""States of a node, worst first."""
 _RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
 _MOST_PLANNED = 8
 
@@ -15,7 +15,7 @@ _MOST_PLANNED = 8
 def list_nodes(view: StatusPageView) -> list[NodeView]:
     """Return all nodes, in the cluster's order."""
     running, used = _running(view)
-    if view.status.reader:  # the reader sees only the total use of other users' jobs
+    if view.status.reader:  # of other users' jobs, the reader sees only the total use
         used = _in_use(view)
     planned, out = _planned(view), _out(view)
     resources = len(view.status.resources)
@@ -37,7 +37,7 @@ def list_nodes(view: StatusPageView) -> list[NodeView]:
 
 
 def _running(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
-    """Return the running jobs of each node, and their total use."""
+    """Return the running jobs and their total use, by node."""
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)
     used: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ def _running(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[in
 
 
 def _in_use(view: StatusPageView) -> dict[int, list[int]]:
-    """Return what is not free on each node that takes jobs."""
+    """Return the amounts that are not free, for each node that accepts jobs."""
     rows = zip(view.machine.capacity, view.machine.free, strict=True)
     shut = {*view.chart.unavailable, *_out(view)}
     return {
@@ -76,7 +76,7 @@ def _planned(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
 
 
 def _out(view: StatusPageView) -> dict[int, NodeOutageView]:
-    """Return the worst current outage of each node that takes no jobs."""
+    """Return the worst current outage of each node that accepts no jobs."""
     found: dict[int, NodeOutageView] = {}
     for each in sorted(view.chart.outages, key=lambda each: _RANK.get(each.kind, 3)):
         if each.from_s <= view.status.now_s:

@@ -1,4 +1,4 @@
-"""Alerts for operators, one line each, shown first on the page and on the wall display."""
+"""List alerts for operators, one line each, which the page and the wall display show first."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from cpsched_bridge.web.page_schema import PageAlert
 
 _MOST_TOLD = 5
 _OF_USERS = frozenset({"reservation", "association"})
-"""Kinds of objects that may contain names of users."""
+"""Kinds of objects whose names may contain names of users."""
 
 
 def list_alerts(
     last: CycleReport, paused: str, checks: Sequence[Check], seen: Observation, hidden: bool = False
 ) -> list[PageAlert]:
-    """Return the alerts of the last cycle, urgent ones first.
+    """Return the alerts for the last cycle, urgent alerts first.
 
-    `checks`: their last results. With `hidden`, reservations and associations are not named, because they may name
-    users.
+    `checks` are the latest check results. With `hidden`, reservations and associations are not named, because their
+    names may contain names of users.
     """
     found = [*_of_the_bridge(last, paused), *_of_the_cluster(checks, seen), *_left_out(seen.unusable, hidden)]
     return sorted(found, key=lambda each: not each.urgent)
 
 
 def make_stalled_alert(reasons: Sequence[str]) -> PageAlert:
-    """Return the alert of a loop that seems to hang."""
+    """Return the alert for a loop that seems to hang."""
     return PageAlert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
 
 

@@ -1,4 +1,4 @@
-"""The query of a page, parsed from its address."""
+"""Parse the query of a page from its address."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass, fields
 from urllib.parse import urlencode
 
 HOURS = (1, 6, 24)
-"""Choices of the chart's range, in hours."""
+"""Selectable ranges of the chart, in hours."""
 _MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StatusPageQuery:
-    """Selected nodes and jobs. Invalid parameters are ignored."""
+    """The selected nodes and jobs. Invalid parameters are ignored."""
 
     ahead: int = 6
     first: int | None = None
     last: int | None = None
     page: int = 1
     q: str = ""
-    """Text to find."""
+    """Text to search for."""
     state: str = ""
     kind: str = ""
     """Kind of pending reason."""
@@ -30,11 +30,11 @@ class StatusPageQuery:
     qos: str = ""
     node: str = ""
     sort: str = ""
-    """Name of a sort order; with a leading minus, reversed."""
+    """Name of a sort order, reversed by a leading minus."""
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> StatusPageQuery:
-        """Parse the parameters of an address."""
+        """Return the query for the parameters of an address."""
         ahead = _number(query.get("ahead"))
         words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
         return cls(
@@ -56,7 +56,7 @@ class StatusPageQuery:
         return any((self.q, self.kind, self.user, self.account, self.partition, self.qos, self.node))
 
     def address(self, **changes: object) -> str:
-        """Return the address of the page with changes; a changed selection starts at its first page."""
+        """Return the page's address with changes applied. A changed selection starts at its first page."""
         values = asdict(self) | {"page": 1} | changes
         plain = asdict(StatusPageQuery())
         return "?" + urlencode({name: value for name, value in values.items() if value != plain[name]})

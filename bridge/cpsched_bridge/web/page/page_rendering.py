@@ -1,4 +1,4 @@
-"""Render a view to the text of a page."""
+"""Render a view as the HTML text of a page."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from cpsched_bridge.web.page.page_query import HOURS, StatusPageQuery
 from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView
 
 ROWS = 100
-"""Rows of a table per page."""
+"""Maximum number of table rows per page."""
 FIRST_ROWS = 10
-"""Pending jobs on the start page."""
+"""Maximum number of pending jobs on the start page."""
 PAST_H = 1
 _MOST_ON_A_NODE = 4
 _LEAST_EVERY_S = 2.0
-"""Seconds between two updates of an open page."""
+"""Minimum seconds between two updates of an open page."""
 _REFRESH_S = 15
 """Seconds between reloads without scripts, on pages that are not read line by line."""
 
@@ -51,7 +51,7 @@ class StatusPageContext:
     view: StatusPageView
     asked: StatusPageQuery
     part: bool = False
-    """Whether to render only the changing part, for an open page."""
+    """Whether to render only the part that changes, to update an open page."""
 
 
 def render_index(sight: StatusPageContext) -> str:
@@ -134,7 +134,8 @@ def render_when(
 ) -> str:
     """Render the form for hypothetical submissions, its input, and the answer.
 
-    `wrong` is the error. `found` is the answer at `now_s` of the cluster's clock; `could` lists what could start now.
+    `wrong` is the error message. `found` is the answer at cluster time `now_s`, and `could` lists the sizes that could
+    start now.
     """
     status = sight.view.status
     amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
@@ -168,7 +169,7 @@ def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
 
 
 def _clock(at_s: int) -> str:
-    """Return an instant as a time of day in brackets, if the cluster's clock is Unix time."""
+    """Return a time as the time of day in brackets if the cluster's clock is Unix time, else an empty text."""
     return f" ({format_cluster_time(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 

@@ -1,7 +1,7 @@
-"""Guess nodes for planned jobs: a plan has start times but seldom nodes, and a chart needs both.
+"""Estimate the nodes of planned jobs: a chart needs start times and nodes, but plans rarely include nodes.
 
-Jobs are placed in the order of their planned starts on free capacity, by the one fit rule. The result is a consistent
-schedule, but the dispatcher may choose other nodes later.
+Jobs are placed on free capacity, in the order of their planned starts, by the common fit rule. The result is a
+consistent schedule, but the dispatcher may later choose other nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_JOBS = 400
 def planned_placements(
     snapshot: Snapshot, decision: Decision, until_s: int, outages: Sequence[Outage] = ()
 ) -> dict[int, tuple[int, int, Placement]]:
-    """Return job id -> (begin, end, placement) of jobs planned to start before `until_s` or now.
+    """Return (begin, end, placement) by job id for jobs that are planned to start now or before `until_s`.
 
     The placement is empty if the job does not fit at that time. No job is placed on a node during an outage.
     """
@@ -54,7 +54,7 @@ def planned_placements(
 def _planned(
     snapshot: Snapshot, decision: Decision, until_s: int, started: dict[int, tuple[int, int, Placement]]
 ) -> list[tuple[int, int]]:
-    """Return (start, slot) of the first planned jobs."""
+    """Return (start, slot) of the first planned jobs in the order of their starts."""
     if decision.plan_s is None:
         return []
     pairs = zip(decision.plan_s.tolist(), snapshot.queue.tolist(), strict=True)
@@ -86,6 +86,6 @@ def _take(free: IntArray, request: Request, placement: Placement, capacity: IntA
 
 
 def _give(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
-    """Return a job's amounts to `free`, up to the capacity of a node that was drained meanwhile."""
+    """Add a job's amounts to `free`, up to the capacity of a node that was drained meanwhile."""
     for node, amounts in amounts_used(request, placement, capacity).items():
         free[node] = (free[node] + amounts).clip(max=capacity[node])

@@ -1,7 +1,7 @@
-"""The part of a view that one user may see: the user's own jobs, and the machine.
+"""Reduce a view to the part that one user may see: the user's own jobs and the machine.
 
-Of other users, the view keeps only what `sinfo` shows to everyone: the use of each node and in total, and nodes that
-take no jobs. It omits their names, jobs, accounts, reservations, reasons, and number of jobs.
+About other users, the reduced view keeps only what `sinfo` shows to everyone: the use of each node, the total use, and
+the nodes that accept no jobs. It omits their names, jobs, accounts, reservations, reasons, and number of jobs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cpsched_bridge.web.page_schema import (
 )
 
 _IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
-"""Reasons of a plug-in may name other jobs."""
+"""Generic reason that replaces a plug-in's reasons, which may name other jobs."""
 A = TypeVar("A", bound=RequestView)
 
 
 def redact_for_user(view: StatusPageView, user: str) -> StatusPageView:
-    """Return the view for `user`."""
+    """Return the part of the view that `user` may see."""
     queue = [job for job in view.queue if job.user == user]
     ids = {job.id for job in queue} | {job.id for job in view.running if job.user == user}
     queue = [_queued(job, position, ids) for position, job in enumerate(queue, start=1)]
@@ -60,7 +60,7 @@ def _queued(job: QueuedJobView, position: int, ids: Iterable[int]) -> QueuedJobV
 
 
 def _own_nodes(job: A) -> A:
-    """Remove names of reservations that exclude nodes: Slurm names a reservation after its user."""
+    """Return a job without the names of excluded reservations, because Slurm names a reservation after its user."""
     parts = tuple(part for part in job.nodes_from if part.kind != "reservation")
     return job.model_copy(update={"nodes_from": parts})
 

@@ -1,4 +1,4 @@
-"""A job's request as text."""
+"""Format a job's request as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cpsched_bridge.web.page_schema import RequestView
 
 
 def request_summary(asked: RequestView, resources: Sequence[str]) -> str:
-    """Return `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`."""
+    """Return a request as one line, such as `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`."""
     totals = [
         format_quantity(name, asked.units * each) for name, each in zip(resources, asked.per_unit, strict=False) if each
     ]

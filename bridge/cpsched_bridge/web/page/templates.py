@@ -1,4 +1,4 @@
-"""HTML templates, which escape user-written text. The only module that imports Jinja."""
+"""Render HTML templates, which escape user-written text. Only this module imports Jinja."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MOST_NODES = 8
 
 
 def shown(text: object) -> str:
-    """Return user-written text as one line of limited length; the template escapes it."""
+    """Return user-written text as one line of limited length, to be escaped by the template."""
     words = escape_controls(str(text))
     return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
 
 
 def format_node_names(indices: Sequence[int], names: Sequence[str]) -> str:
-    """Return `node01, node02, node03 and 5 more`."""
+    """Return node names in short form, such as `node01, node02, node03 and 5 more`."""
     return abbreviate(indices, _MOST_NODES, text=lambda index: shown(names[index]))
 
 
@@ -50,5 +50,5 @@ _ENVIRONMENT.filters.update(
 
 
 def render_template(name: str, **values: Any) -> str:
-    """Render a template. Raise Jinja's error if a value is missing."""
+    """Return a rendered template. Raise Jinja's error if a value is missing."""
     return _ENVIRONMENT.get_template(name).render(values)

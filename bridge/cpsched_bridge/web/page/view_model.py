@@ -1,6 +1,6 @@
-"""The data of the page: written by the loop every cycle, read by the server's threads.
+"""Collect the data of the page, which the loop writes in every cycle and the server's threads read.
 
-Recording a cycle is cheap. Values for the page are built on request, once per round.
+Recording a cycle is cheap. The values for the page are built on request, once per round.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import planned_placements
 
 PAST_S = 3600
-"""How far the chart and the history reach back."""
+"""Seconds by which the chart and the history extend into the past."""
 AHEAD_S = 24 * 3600
-"""How far ahead jobs are placed."""
+"""Seconds into the future for which planned jobs are placed."""
 _MOST_PAST = 5000
 _MOST_LETTERS = 500
 _MOST_LINES = 200
@@ -54,19 +54,19 @@ class EndedJobView:
 
 @dataclass(frozen=True, slots=True)
 class LatestCycleReports:
-    """The last cycle that read the cluster, and the last cycle; replaced as a whole."""
+    """The reports of the last cycle that read the cluster and of the last cycle, replaced as a whole."""
 
     last: CycleReport
     read: CycleReport
     observation: Observation
     free: IntArray
     promises: Mapping[int, int]
-    """Job id -> first expected start."""
+    """First expected start by job id."""
     around: BridgeTelemetryContext
     checks: Sequence[Check] = ()
-    """Their last results."""
+    """The latest results of the checks."""
     intervals: Mapping[int, StartTimeInterval] = field(default_factory=dict)
-    """The last intervals, by job id."""
+    """The latest start intervals by job id."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class StatusPageState:
     _instant: LatestCycleReports | None = None
     _running: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
-    """Of running jobs."""
+    """Names of running jobs by id."""
     _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
     _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     _moments: deque[page_schema.UsageSample] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
@@ -88,7 +88,7 @@ class StatusPageState:
     _view: page_schema.StatusPageView | None = None
 
     def __call__(self, cycle: CycleSample, promises: Mapping[int, int]) -> None:
-        """Record one cycle; the loop calls this."""
+        """Record one cycle. Called by the loop."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
             self._lines.append(_line(report))
@@ -125,12 +125,12 @@ class StatusPageState:
         self._moments.append(page_schema.UsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def get_round(self) -> int:
-        """Number of the last cycle; 0 before the first that read the cluster."""
+        """Return the number of the last cycle; 0 before the first cycle that read the cluster."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
     def get_view(self) -> page_schema.StatusPageView | None:
-        """Return the view of the last cycle; None before the first that read the cluster."""
+        """Return the view of the last cycle, or None before the first cycle that read the cluster."""
         with self._building:
             with self._lock:
                 instant, past = self._instant, list(self._past)
@@ -145,7 +145,7 @@ class StatusPageState:
 
 
 def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
-    """Return a row per horizon with forecasts, and one for all; empty without forecasts."""
+    """Return one row per horizon with forecasts, and one row for all horizons; empty without forecasts."""
     rows = {
         words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
         for horizon, words in enumerate(HORIZONS)
@@ -175,7 +175,7 @@ def _line(report: CycleReport) -> page_schema.CycleView:
 
 @dataclass(slots=True)
 class _View:
-    """Builds the values of one instant."""
+    """A builder of the page's values at one instant."""
 
     instant: LatestCycleReports
     settings: Settings
@@ -239,12 +239,12 @@ class _View:
         }
 
     def _nodes_from(self, cluster: Cluster, node_set: int) -> tuple[NodeSetPart, ...]:
-        """Return a node set's parts; with hidden names, without reservations, which Slurm names after users."""
+        """Return the parts of a node set. If names are hidden, omit reservations, which Slurm names after users."""
         parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
         return tuple(NodeSetPart(kind, _valid(name)) for kind, name in parts)
 
     def _name(self, text: str) -> str:
-        """Return user-written text, unless names are hidden."""
+        """Return user-written text, or an empty text if names are hidden."""
         return "" if self.hidden else _valid(text)
 
     def _why(self, reason: PendingReason) -> PendingReason:
@@ -311,14 +311,14 @@ class _View:
     # ------------------------------------------------------------------------------------------------- the machine
 
     def _unavailable(self, cluster: Cluster) -> list[int]:
-        """Return nodes with nothing free and no running job."""
+        """Return the nodes that have no free capacity and no running job."""
         busy = {node for running in self.instant.observation.running for node, _ in running.placement}
         return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
 
     def _outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.NodeOutageView]:
-        """Yield the cluster's outages, and one for the other nodes with nothing free.
+        """Yield the cluster's outages, and one outage for all other unavailable nodes.
 
-        Slurm names a reservation after its user by default, so its name is hidden together with users' names.
+        By default, Slurm names a reservation after its user, so its name is hidden if users' names are hidden.
         """
         told: set[int] = set()
         for each in seen.outages:
@@ -389,12 +389,12 @@ class _View:
 
 
 def _waiting(words: str) -> str:
-    """Return why the bridge starts nothing while a decision waits for `words`; empty for empty words."""
+    """Return why the bridge starts no jobs while a decision waits for `words`; empty if `words` is empty."""
     return f"no decision yet: {words}" if words else ""
 
 
 def _valid(text: str) -> str:
-    """Return `text` in limited length, without characters that UTF-8 cannot encode."""
+    """Return `text` with limited length and without characters that UTF-8 cannot encode."""
     return text[:_MOST_LETTERS].encode("utf-8", "backslashreplace").decode()
 
 
@@ -404,7 +404,7 @@ def _valid_reason(reason: PendingReason) -> PendingReason:
 
 
 def _ends(snapshot: Snapshot | None) -> dict[int, int]:
-    """Return expected ends of the running jobs, by id."""
+    """Return the expected ends of running jobs by id."""
     if snapshot is None:
         return {}
     return {snapshot.table.jobs[slot].id: int(snapshot.table.end_s[slot]) for slot in snapshot.running.tolist()}
