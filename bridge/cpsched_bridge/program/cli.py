@@ -1,6 +1,6 @@
-"""The command line: the commands of the simulator and the bridge in one program.
+"""Define the command line, which combines the commands of the simulator and the bridge in one program.
 
-Imports that take long run inside the commands, so that `--version` and `--help` are quick.
+Slow imports run inside the commands, so that `--version` and `--help` stay fast.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _loaded(config: Path) -> Settings:
 
 
 def _settings(config: Path) -> Settings:
-    """Read a settings file. Print a warning for each retired or renamed setting."""
+    """Read and return a settings file. Print a warning for each retired or renamed setting."""
     settings = _loaded(config)
     for warning in settings.warnings:
         print_message("warning", warning)
@@ -62,7 +62,7 @@ def _settings(config: Path) -> Settings:
 
 
 reporting = cli_shell.report_errors()
-"""Errors of a command in one line; exit code 2 for bad input, 1 for failures."""
+"""Decorator that prints a command's errors in one line and sets the exit code: 2 for bad input, 1 for failures."""
 
 
 def _version(wanted: bool) -> None:

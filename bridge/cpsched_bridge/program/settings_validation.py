@@ -1,6 +1,7 @@
-"""Check settings against the environment: dispatchers, the host's addresses and folders, systemd.
+"""Check settings against the environment: dispatchers, the host's addresses and directories, and systemd.
 
-The models check each setting alone. These checks need more facts. `cpsched bridge` and `cpsched doctor` share them.
+The models check each setting individually. These checks need more facts; `cpsched bridge` and `cpsched doctor` share
+them.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _UNIT = "cpsched-bridge.service"
 
 
 class DependentSetting(NamedTuple):
-    """A setting that has no effect with certain values of other settings, or contradicts them."""
+    """A setting that has no effect with, or contradicts, certain values of other settings."""
 
     setting: str
-    """Its dotted name, `options.` included."""
+    """The dotted name of the setting, including `options.`."""
     has_effect: Callable[[Settings, Any], bool]
-    """Whether it has an effect with these settings and these options of the adapter."""
+    """Returns whether the setting has an effect, given the settings and the adapter's options."""
     rule: str
     adapter: str = ""
-    """The adapter whose option it is; empty for settings of every adapter."""
+    """The adapter whose option the setting is; empty for a setting of every adapter."""
 
 
 NEEDS_OTHER: Sequence[DependentSetting] = (
@@ -77,10 +78,10 @@ NEEDS_OTHER: Sequence[DependentSetting] = (
         "options.boost", lambda settings, options: options.site_policy, "needs options.site_policy", "slurm"
     ),
 )
-"""Settings that are rejected if a file gives them a value other than the default and they have no effect.
+"""Settings that are rejected if a file gives them a non-default value but they have no effect.
 
-A setting that `mode`, `metrics.enabled` or `page.enabled` switches off is accepted, so that the switch alone can be
-changed. Plug-ins check their options in their own models.
+A setting that is disabled by `mode`, `metrics.enabled` or `page.enabled` is accepted, so that these switches can be
+changed on their own. Plug-ins check their options in their own models.
 """
 
 
@@ -97,7 +98,7 @@ def validate_settings(settings: Settings, spec: PolicySpec) -> None:
 
 
 def check_settings_apply(settings: Settings, options: Section) -> None:
-    """Raise `InvalidSetting` for the first setting of `NEEDS_OTHER` that has no effect."""
+    """Raise `InvalidSetting` for the first setting in `NEEDS_OTHER` that has no effect."""
     for row in NEEDS_OTHER:
         *sections, name = row.setting.removeprefix("options.").split(".")
         section: Section = options if row.setting.startswith("options.") else settings
@@ -113,7 +114,7 @@ def check_settings_apply(settings: Settings, options: Section) -> None:
 
 
 def check_goal_fits_dispatcher(settings: Settings) -> None:
-    """Raise `InvalidSetting` if the dispatcher has no objective, or already has one in its settings."""
+    """Raise `InvalidSetting` if a goal is set but the dispatcher has no objective or its settings already have one."""
     policy = settings.policy
     if policy.goal is None:
         return
@@ -130,7 +131,7 @@ def check_goal_fits_dispatcher(settings: Settings) -> None:
 
 
 def check_plugin_settings(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
-    """Raise `InvalidSetting` unless the dispatcher or predictor can be built with its settings."""
+    """Raise `InvalidSetting` if the dispatcher or predictor cannot be built with its settings."""
     try:
         known.build(words, given, read_json)
     except CpschedError as error:
@@ -154,9 +155,9 @@ def check_watchdog(settings: Settings) -> None:
 
 
 def read_watchdog_s() -> float | None:
-    """Return systemd's watchdog interval in seconds: of this service, the installed unit, or the shipped one.
+    """Return the watchdog interval in seconds of this service, the installed unit, or the shipped unit.
 
-    None: the unit has no watchdog.
+    Return None if the unit has no watchdog.
     """
     if (mine_s := SystemdNotifier().watchdog_s) is not None:
         return mine_s
@@ -172,7 +173,7 @@ def read_watchdog_s() -> float | None:
 
 
 def parse_time_span_s(span: str) -> float | None:
-    """Return the seconds of a time span in systemctl's form (`2min 30s`); None for none (`0`, `infinity`)."""
+    """Parse a time span in systemctl's format (`2min 30s`) and return seconds, or None for `0` and `infinity`."""
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0
     for word in span.split():
@@ -185,7 +186,7 @@ def parse_time_span_s(span: str) -> float | None:
 
 
 def check_state_dir(settings: Settings) -> None:
-    """Raise `InvalidSetting` unless the folder exists or can be created. A read-only disk does not stop a bridge."""
+    """Raise `InvalidSetting` unless the directory exists or can be created. A read-only disk is accepted."""
     path = settings.state_dir
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not there.is_dir():
@@ -195,7 +196,7 @@ def check_state_dir(settings: Settings) -> None:
 
 
 def check_address(settings: Settings) -> None:
-    """Raise `InvalidSetting` unless the address can be bound. An address in use may become free."""
+    """Raise `InvalidSetting` unless the address can be bound. An address in use is accepted, as it may become free."""
     if not (settings.metrics.enabled or settings.serves_page):
         return
     host, port = settings.metrics.host, settings.metrics.port
