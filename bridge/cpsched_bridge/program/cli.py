@@ -45,7 +45,7 @@ DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
 def _loaded(config: Path) -> Settings:
-    """Read a settings file."""
+    """Read and return a settings file."""
     from cpsched_bridge.settings import load_settings
 
     if config == DEFAULT_CONFIG and not config.exists():

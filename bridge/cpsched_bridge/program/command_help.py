@@ -1,4 +1,4 @@
-"""What ends the help of a command: an example, and its exit codes. The reference page and man pages show the same."""
+"""Add an example and the exit codes to each command's help, as also shown on the reference page and man pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PANELS = {
     "Bridge": "bridge status why estimate-start backfill-windows events unmanaged journal",
     "Administer": "doctor config pause resume take-leadership release-all deploy-files warm-up",
 }
-"""The groups of the help, and the commands in them."""
+"""The groups in the help and the commands in each group."""
 
 EXIT_CODES = {
     0: "success",
@@ -19,7 +19,7 @@ EXIT_CODES = {
     3: "whatif run: the twin of Slurm's scheduler is far from the real starts",
     130: "interrupted by Ctrl-C",
 }
-"""Every exit code of `cpsched`, and its meaning."""
+"""The exit codes of `cpsched` and their meanings."""
 
 EXAMPLES = {
     "demo": "cpsched demo --seconds 10",
@@ -60,7 +60,7 @@ EXAMPLES = {
     "deploy-files": "cpsched deploy-files cpsched-files --runbooks https://docs.example.org/cpsched",
     "warm-up": "cpsched warm-up",
 }
-"""An example of every command."""
+"""One example for each command."""
 
 FAILURES = {
     "simulate": "a plug-in failed or made no progress",
@@ -79,17 +79,17 @@ FAILURES = {
     "release-all": "jobs could not be released",
     "warm-up": "kernels could not be compiled or kept",
 }
-"""What exit code 1 means, for commands that can say it more exactly than `EXIT_CODES`."""
+"""The meaning of exit code 1 for commands where it is more specific than in `EXIT_CODES`."""
 
 
 def exit_codes(command: str) -> dict[int, str]:
-    """Return the exit codes of a command, each with its meaning."""
+    """Return the exit codes of a command with their meanings."""
     found = {code: meaning for code, meaning in EXIT_CODES.items() if code != 3 or command == "whatif run"}
     return found | ({1: FAILURES[command]} if command in FAILURES else {})
 
 
 def epilog(command: str) -> str:
-    """Return what ends the help of a command."""
+    """Return the text at the end of a command's help."""
     return f"Example:\n{EXAMPLES[command]}\n\n{_table(exit_codes(command))}"
 
 
@@ -101,7 +101,7 @@ ROOT_EPILOG = _table(EXIT_CODES)
 
 
 def describe(app: typer.Typer) -> None:
-    """Put commands into the groups of the help, and end the help of each with its example and exit codes."""
+    """Assign the commands to help groups, and append the example and exit codes to the help of each command."""
     panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
     commands = [("", each) for each in app.registered_commands]
     for group in app.registered_groups:

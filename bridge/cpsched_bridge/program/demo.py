@@ -1,7 +1,7 @@
-"""`cpsched demo`: a bridge in control of a simulated Eurora, live, beside the same jobs under the twin of Slurm.
+"""Show a bridge in control of a simulated Eurora next to the same jobs under the twin of Slurm (`cpsched demo`).
 
-The bridge runs cycle by cycle at the events of its site, so it never waits for a poll. The twin's site follows on the
-same clock. The clock ends the demo, not the last job.
+The bridge runs one cycle per event of its site, so it never waits for a poll. The twin's site runs on the same clock.
+The demo ends when its time is over, not with the last job.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from cpsched_sim.workloads.eurora import JOBS_PER_DAY, eurora_jobs
 DRAW_S = 0.1
 LINE_S = 2.0
 REHEARSED_JOBS = 150
-"""Jobs of the rehearsal: enough for some to wait."""
+"""Number of jobs in the rehearsal, which is enough for some of them to wait."""
 CLOSED_S = 3600
 MORNING_S = 5 * 3600
-"""From the opening to the last arrival, about."""
+"""Approximate seconds from the opening to the last arrival."""
 MORNING_DAYS = 0.25
 LONGEST_RUN_S = 9000
-"""Longest run time of a generated job: longer jobs would overload the machine."""
+"""Maximum run time of a generated job in seconds; longer jobs would overload the machine."""
 _SPARE = 1.1
-"""Factor of surplus jobs, because long jobs are dropped."""
+"""Factor by which more jobs are generated, because long jobs are dropped."""
 LINES_ABOVE = 10
-"""Lines of the live view above the list of starts, its heading included."""
+"""Number of lines in the live view above the list of starts, including its heading."""
 STARTS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
-"""Columns of the list of starts, with their widths; `nodes` gets the rest of the line."""
+"""Columns in the list of starts and their widths; `nodes` gets the rest of the line."""
 WAIT_CHARS = 12
 TWIN = "Slurm's twin"
 NEXT = """Try next:
@@ -71,7 +71,7 @@ Where Slurm's commands are, collect your own weeks to replay:
 
 
 def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: int) -> int:
-    """Show `seconds` of a loaded morning; return the exit code. `limit_s` is for dispatchers that search."""
+    """Show a busy morning for `seconds` and return the exit code. `limit_s` applies to dispatchers that search."""
     log_setup.configure_logging("text", level=40)
     out = Console()
     policy = demo_policy(dispatcher, limit_s)
@@ -106,13 +106,13 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
 
 
 def program() -> str:
-    """Return how the user calls this program: `cpsched`, or its path where the shell does not find it."""
+    """Return the command that calls this program: `cpsched`, or its path if the shell does not find it."""
     called = sys.argv[0]
     return called if Path(called).name == "cpsched" and not shutil.which("cpsched") else "cpsched"
 
 
 def waits_s(site: MockCluster) -> list[int]:
-    """Return the waits so far of all jobs that have arrived, in seconds; waiting jobs count up to now."""
+    """Return the waits in seconds of all jobs that have arrived; pending jobs count with their wait so far."""
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
     waits += [each.start_s - each.job.submit_s for each in seen.running]
@@ -120,12 +120,12 @@ def waits_s(site: MockCluster) -> list[int]:
 
 
 def mean_s(waits: list[int]) -> int:
-    """Return the mean in whole seconds; 0 of nothing."""
+    """Return the mean in whole seconds; 0 for an empty list."""
     return round(sum(waits) / max(1, len(waits)))
 
 
 def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
-    """Return one sentence: the mean of both waits in whole seconds, and their difference where it is 1 % or more."""
+    """Return a sentence with both mean waits in whole seconds, and their difference if it is at least 1 %."""
     ours_s, twin_s = mean_s(ours), mean_s(twins)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
     words = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
@@ -134,7 +134,7 @@ def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
 
 
 def _rehearsed(policy: PolicySpec, seed: int) -> bool:
-    """Let both sites decide a few times, so that kernels are compiled before the show. False: stopped by the user."""
+    """Run a few decisions on both sites to compile the kernels in advance. Return False if the user stopped it."""
     site, twin = make_clusters(REHEARSED_JOBS, seed)
     if not run_bridge(policy, site, EventDrivenClock(site), ()):
         return False
@@ -143,9 +143,10 @@ def _rehearsed(policy: PolicySpec, seed: int) -> bool:
 
 
 def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
-    """Return two sites with the same jobs: one for the bridge, one under the twin of Slurm's scheduler.
+    """Return two sites with the same jobs, one for the bridge and one under the twin of Slurm's scheduler.
 
-    The jobs of the first `CLOSED_S` wait when the first site opens, as after a maintenance, so that there is a queue.
+    Jobs that arrive in the first `CLOSED_S` seconds wait until the sites open, as after maintenance, so that there is a
+    queue.
     """
     cluster, morning = loaded_morning(jobs, seed)
     opens_s = morning[0].job.submit_s + CLOSED_S
@@ -156,13 +157,13 @@ def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
 
 
 def demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
-    """Return the policy of that name, with the limit if it has one. Raise `UnknownName`."""
+    """Return the policy for a dispatcher's name, with the time limit if it has one. Raise `UnknownName`."""
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
 def _endpoint(watch: StatusApplication) -> HttpServer:
-    """Serve metrics and page at the usual port, or at any free one."""
+    """Return a server for metrics and page at the default port or, if that is in use, at any free port."""
     settings, app = MetricsSettings(), watch.build_app()
     try:
         return HttpServer(app, settings.host, settings.port)
@@ -171,7 +172,7 @@ def _endpoint(watch: StatusApplication) -> HttpServer:
 
 
 def run_bridge(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, listeners: tuple[Listener, ...]) -> bool:
-    """Run a bridge in control of `site` until its pace ends. Return False if a signal ended it."""
+    """Run a bridge in control of `site` until its clock stops. Return False if a signal ended the run."""
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
@@ -190,7 +191,7 @@ def run_bridge(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, li
 
 @dataclass(slots=True)
 class DemoLiveView:
-    """The live view: takes in the bridge's cycles and moves the twin's site to the same second."""
+    """The live view, which records the bridge's cycles and advances the twin's site to the same second."""
 
     name: str
     site: MockCluster
@@ -215,7 +216,7 @@ class DemoLiveView:
         del self.starts[:-100]
 
     def render(self, size: tuple[int, int]) -> RenderableType:
-        """Draw the view for a terminal of this size (columns, lines)."""
+        """Return the view for a terminal of this size (columns, lines)."""
         if self.report is None:
             return Text("...")
         columns, lines = size
@@ -251,13 +252,13 @@ class DemoLiveView:
         return [(name, cell(0), cell(1)) for name, cell in rows.items()]
 
     def render_line(self) -> str:
-        """Return the same in one line, where there is no terminal."""
+        """Return the view as one line, for output that is not a terminal."""
         return "; ".join(f"{name} {ours} ({TWIN}: {theirs})" for name, ours, theirs in self._compared())
 
 
 @dataclass(slots=True)
 class ThrottledCallback:
-    """Calls `act` after a cycle, at most every `every_s` seconds: showing must not cost more than what is shown."""
+    """A callback that calls `act` after a cycle, at most every `every_s` seconds, to limit the cost of the display."""
 
     act: Callable[[], object]
     every_s: float
@@ -271,7 +272,7 @@ class ThrottledCallback:
 
 
 def loaded_morning(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
-    """Return Eurora and `jobs` jobs of its synthetic workload, without long ones."""
+    """Return Eurora and `jobs` jobs of its synthetic workload, excluding long jobs."""
     load = jobs * _SPARE / (JOBS_PER_DAY * MORNING_DAYS)
     generated = eurora_jobs(MORNING_DAYS, seed, load)
     return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= LONGEST_RUN_S][:jobs]

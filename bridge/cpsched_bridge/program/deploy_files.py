@@ -1,7 +1,7 @@
 """Write the files that an administrator installs next to Slurm (`cpsched deploy-files`).
 
-An installed program carries them in its folder `deployment`, under their paths in the repository. A program that runs
-from a clone reads them from the clone. The pages address readers without a clone.
+An installed program contains these files in its directory `deployment`, under their paths in the repository. A program
+that runs from a clone reads them from the clone. The pages are written for readers without a clone.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class DeploymentFile:
-    """A file with its source and its place on the administrator's machine."""
+    """A file with its source and its location on the administrator's machine."""
 
     name: str
-    """Path below the output folder."""
+    """Path below the output directory."""
     place: str
     """Where the administrator installs the file."""
     purpose: str
-    """Purpose, for the list in README.md."""
+    """Purpose of the file, for the list in README.md."""
     mode: int = 0o644
     origin: str = ""
-    """Path in the repository, if it is not `name` below `deploy`."""
+    """Path in the repository if it differs from `name` below `deploy`."""
 
     @property
     def source(self) -> str:
@@ -38,7 +38,7 @@ class DeploymentFile:
 
     @classmethod
     def page(cls, name: str, purpose: str) -> DeploymentFile:
-        """Return a page of the documentation."""
+        """Return the entry for a page of the documentation."""
         return cls(f"{name.upper()}.md", f"{_PAGES}{name.upper()}.md", purpose, origin=f"docs/{name}.md")
 
 
@@ -176,7 +176,7 @@ def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterat
 
 
 def read_content(file: DeploymentFile) -> bytes:
-    """Return the content to write."""
+    """Return the content to write for a file."""
     content = _source(file).read_bytes()
     if not file.source.endswith(".md"):
         return content
@@ -206,13 +206,13 @@ def _put(path: Path, content: bytes, mode: int) -> None:
 
 
 def _source(file: DeploymentFile) -> Path:
-    """Return the installed file, or the file in the clone."""
+    """Return the path of the installed file, or of the file in the clone."""
     installed = _PACKAGE / "deployment" / file.source
     return installed if installed.exists() else _PACKAGE.parents[1] / file.source
 
 
 def _readme() -> str:
-    """Return the table of files and places."""
+    """Return the README's table of files and their locations."""
     rows = "\n".join(f"| `{file.name}` | {file.place} | {file.purpose} |" for file in FILES)
     return (
         "# What goes where\n\n"
@@ -229,9 +229,9 @@ _GAP = re.compile(r"\n{3,}")
 
 
 def for_an_installation(text: str, names: Mapping[str, str]) -> str:
-    """Remove from a page its comments, and the text between `<!-- clone -->` and `<!-- end clone -->`.
+    """Return a page without its comments and the text between `<!-- clone -->` and `<!-- end clone -->`.
 
-    A link to a page in `names` leads to that file; a link to another page becomes plain text.
+    A link to a page in `names` is replaced by a link to that file. A link to any other page becomes plain text.
     """
 
     def linked(found: re.Match[str]) -> str:
