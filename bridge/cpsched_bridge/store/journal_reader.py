@@ -128,7 +128,7 @@ class JournalReader:
         return self._number(query)
 
     def last_stored_round(self) -> int:
-        """Number of the newest round in this file, which may be of another version; 0 if there is none."""
+        """Return the number of the newest round in this file, which may be of another version; 0 if there is none."""
         return self._number("select coalesce(max(round), 0) from rounds")
 
     def _number(self, query: str) -> int:
