@@ -409,7 +409,7 @@ class Settings(Section):
         return self._warnings
 
     def adapter_options(self, model: type[S], where: str) -> S:
-        """Return `options` as an instance of the adapter's model. Raise `SettingsError` with file, line and field."""
+        """Return `options` as the adapter's model. Raise `SettingsError` with file, line, field, value and rule."""
         tree = self._tree or YamlTree(Path(where), {}, None)
         return _parsed(tree, model, ("options",), self.options)
 

@@ -122,7 +122,7 @@ def select_checks(checks: Iterable[Check], mode: str) -> list[Check]:
 
 
 def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
-    """Raise `NotReady` if a required check fails. The error lists all failed checks and their fixes."""
+    """Raise `NotReady` if a required check fails. The error lists every such check and its fix."""
     broken = [check for check in checks if check.required and not check.ok]
     if broken:
         lines = (f"  {check.name}: {_words(check)}" for check in broken)

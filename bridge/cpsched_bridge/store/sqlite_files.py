@@ -68,7 +68,7 @@ def _make(path: Path) -> None:
 
 
 def _look_at_head(path: Path) -> None:
-    """Raise `CorruptFileContent` for damage that SQLite ignores. An open connection would lose its locks."""
+    """Raise `CorruptFileContent` for damage that SQLite ignores. No connection may be open: it would lose its locks."""
     try:
         head = read_head(path, 100)
     except OSError:

@@ -296,7 +296,7 @@ class StartForecaster:
         return sample_starts(whole, order_s, self._run_times, SAMPLES, snapshot.now_s)[:, -1:]
 
     def backfill_windows(self, partition: str = "") -> list[BackfillWindow] | None:
-        """Return the job sizes that could run now, or None without a plan. Raise `InvalidValue` if unknown."""
+        """Return job sizes that could run now; None without a plan. Raise `InvalidValue` for an unknown partition."""
         with self._busy:
             basis = self._asked()
             if basis is None:
