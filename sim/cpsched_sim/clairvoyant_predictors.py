@@ -27,7 +27,7 @@ class Clairvoyant(Protocol):
 
 
 class OraclePredictor(Predictor, Clairvoyant):
-    """A predictor that returns the real run time of each job, capped by the walltime."""
+    """Predict the real run time of each job of a trace, capped by its walltime."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -48,7 +48,7 @@ class OraclePredictor(Predictor, Clairvoyant):
 
 
 class SoftWalltimePredictor(Predictor):
-    """A predictor that returns the soft walltime of each job, capped by the walltime; the walltime is the fallback."""
+    """Predict the soft walltime of each job of a trace, capped by its walltime, which is also the fallback."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)

@@ -28,7 +28,7 @@ _HINTS = ("reg", "saf", "spf", "laf")
 
 
 class KnownRunTimePredictor(Predictor):
-    """A predictor that returns given run times."""
+    """A predictor that returns the given run times."""
 
     def __init__(self, run_s: dict[int, int]) -> None:
         self._run_s = run_s
@@ -39,7 +39,7 @@ class KnownRunTimePredictor(Predictor):
 
 
 class OfflineDispatcher(Dispatcher):
-    """A dispatcher that starts each job at its time in a plan of the whole trace, made before the first round.
+    """Start each job at its time in a plan of the whole trace, made before the first round.
 
     Nodes are chosen first-fit when a job starts. A job that fits the pools but not the nodes starts later than planned.
     `found` is the plan with its cost and proven bound.

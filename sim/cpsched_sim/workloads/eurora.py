@@ -308,7 +308,7 @@ class _Queues:
         self._wishes = {False: _Shares(_FAMILIAR), True: _Shares(_UNTRIED)}
 
     def choose(self, regime: _Regime, is_new: bool) -> tuple[str, int]:
-        """Return the queue's name and the walltime; if the regime reaches its walltime, it is slightly too short."""
+        """Return the queue and the walltime, which is slightly too short if the regime is meant to reach it."""
         longest_s = regime.duration_s * (1 + regime.spread)
         fits = [name for name, limit_s in _QUEUES.items() if limit_s >= longest_s] or [_LAST_QUEUE]
         queue = self._wishes[is_new].next(regime.jobs, fits)
