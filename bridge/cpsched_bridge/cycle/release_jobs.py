@@ -31,7 +31,7 @@ class DiskProblem(str):
 
 
 TOGETHER = 500
-"""Maximum number of jobs that are released between two keep-alives."""
+"""Maximum number of jobs that are released between two keep-alive calls."""
 
 
 def release_all_jobs(

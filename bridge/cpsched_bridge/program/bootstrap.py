@@ -181,7 +181,7 @@ def plan_startup_steps(
     """Yield a list of the steps that precede the first decision.
 
     - Start the adapter's process, if it has one.
-    - Compile the kernels in a separate process, so that the bridge can keep sending keep-alives. Depending on the
+    - Compile the kernels in a separate process, so that the bridge can keep sending keep-alive calls. Depending on the
       settings, the policy's dispatcher later makes decisions in that process.
     - Load the kernels that the bridge needs. Kernels that could not be compiled or cached there are compiled now.
     """
