@@ -1,6 +1,6 @@
 """Registrations: name, summary, source, factory and parameters of everything that can be selected by name.
 
-A module lists its registrations in a tuple `LISTED`; no other file names them. This whole file adds a dispatcher:
+A module lists its registrations in a tuple `LISTED`; no other file lists them. This file adds a dispatcher:
 
     class Newest(Dispatcher):
         ...

@@ -291,7 +291,7 @@ class AdviseModeSettings(Section):
     max_boost: int = Field(
         default=1000,
         gt=0,
-        description="Maximum boost of a job's priority: the job passes another one of its tier only if their own "
+        description="Maximum boost of a job's priority. A job can overtake another job in its tier only if their own "
         "priorities differ by less than this.",
     )
     every_s: float = Field(default=30.0, gt=0, description="Seconds between comparisons with the cluster's order.")

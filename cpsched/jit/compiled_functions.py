@@ -142,7 +142,7 @@ class _Counted:
         self._function = function
 
     def load_overload(self, signature: Any, target: Any) -> None:
-        """Store nothing."""
+        """Return None: nothing is cached."""
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Report that the subroutine was compiled."""

@@ -6,7 +6,7 @@ stay as the front end generated them, and are optimised and compiled with the ke
 
 Numba also repeats two lookups, which are cached here:
 
-- The compiler options, which are a part of each key: collected 85,000 times for `plan_placed`.
+- The compiler options, which are a part of each key: collected 85,000 times for `plan_on_nodes`.
 - The signature of a call. For `a + b`, Numba tries all meanings of `+` until one fits, including those for strings,
   sets and dates, and formats an error message for each that does not fit. The search is the same for each pair of
   integers.

@@ -31,7 +31,7 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
 
 @subroutine
 def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
-    """Take whole ranks of nodes, highest first, while a rank is within the need.
+    """Take whole ranks of nodes, highest first, as long as a rank does not exceed the remaining need.
 
     `heads` contains `n` classes, keyed by rank. Return how many classes have the next rank, and how many units they
     must contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.

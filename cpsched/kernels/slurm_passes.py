@@ -383,7 +383,7 @@ def units_left(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
 ) -> int:  # fmt: skip
-    """Return the number of units, at most `most`, on a node at a step, ignoring reservations."""
+    """Return how many units, at most `most`, fit on a node at a step, ignoring reservations."""
     for r in range(free.shape[1]):
         left = left_by_running_jobs(free, step, r, capacity[node, r])
         most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])

@@ -118,7 +118,7 @@ def add_entry(base: VirtualEasySchedule) -> int:
 
 @subroutine
 def enqueue(base: VirtualEasySchedule, e: int) -> None:
-    """Insert an entry into the queue by submission, then by id."""
+    """Insert an entry into the queue, which is ordered by submit time, then by id."""
     queue, i = base.queue, base.waiting
     while i > 0 and comes_before(base, e, queue[i - 1]):
         queue[i] = queue[i - 1]

@@ -42,7 +42,7 @@ def created_note(path: Path) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return the path of a result's manifest, e.g. `predictor_accuracy.csv.json` for `predictor_accuracy.csv`."""
+    """Return the path of a result's manifest, e.g. `accuracy.csv.json` for `accuracy.csv`."""
     return path.with_name(f"{path.name}.json")
 
 

@@ -89,7 +89,7 @@ class CircuitBreaker:
         return None
 
     def _culprit(self, failing: Sequence[str]) -> Suspect | None:
-        """Return a suspect without whose starts too few failing users remain, or None."""
+        """Return a suspect that explains the failures, or None: without its starts, too few failing users remain."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}

@@ -69,7 +69,7 @@ class DecideRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInit:
-    """The first message to a child, with the parameters of its start-up."""
+    """The first message to a child, with its start-up parameters."""
 
     spec: PolicySpec
     modules: tuple[str, ...] = ()

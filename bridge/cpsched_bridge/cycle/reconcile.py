@@ -352,7 +352,7 @@ def _was_running(
 def _was_lost(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, conduct: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a job that has reappeared. If it appears as held by an administrator, that hold is the bridge's own."""
+    """Process a job that has reappeared. If an administrator appears to hold it, the hold is the bridge's own."""
     if pending.hold is Hold.CLUSTER:
         return _held_by_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:

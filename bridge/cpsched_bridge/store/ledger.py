@@ -293,7 +293,7 @@ class Ledger:
         if lost := self._db.execute(_LOST).fetchone()[0]:
             raise CorruptFileContent(f"{lost} transitions have no job")
         if not 0 <= self.last_round() < MOST:
-            raise CorruptFileContent(f"its last round is {self.last_round()}")
+            raise CorruptFileContent(f"its last round number is out of range: {self.last_round()}")
 
     def _begin_anew(self, error: CorruptFileContent) -> None:
         """Move a damaged file aside and start a new file with the valid rows."""

@@ -109,7 +109,7 @@ def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
 
 
 def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> TotalDelayObjective:
-    """Return weight times wait, plus `beside`; the waits until now are constant."""
+    """Return weight times wait, plus `beside`, without the constant part of each wait before now."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return TotalDelayObjective(
         weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(beside)

@@ -145,7 +145,7 @@ class RestartSearch:
             model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: SearchLimit, doubled: int = 0) -> RemainingSearchBudget:
-        """Return the budget of the next search: the first limit, doubled `doubled` times, but at least `least_ms`.
+        """Return the budget of the next search: the first limit, doubled `doubled` times, but at least a minimum.
 
         Releasing a model takes as long as building it, and the limit includes this time.
         """

@@ -166,7 +166,7 @@ def end_until(state: SimulatedClusterState, to_s: int) -> None:
 
 @subroutine
 def revise_overdue(site: SchedulingState, overrun: int) -> int:
-    """Move the expected end of running jobs that exceeded it to a later time; return the number of these jobs.
+    """Postpone the expected end of each running job that is past it; return the number of these jobs.
 
     The running jobs are sorted by (`end_s`, slot) before and after.
     """

@@ -1,4 +1,4 @@
-"""Incrementally updated node groups: a start or an end moves the nodes of its job to other groups."""
+"""Incrementally updated node groups: when a job starts or ends, its nodes move to other groups."""
 
 from __future__ import annotations
 

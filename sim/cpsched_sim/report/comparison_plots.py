@@ -38,7 +38,7 @@ def require_matplotlib() -> None:
 def write_comparison(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """Write `draw_metric_bars.png` and `ecdf.png` of the successful combinations, whose rows have their measures.
+    """Plot the successful combinations, whose rows have their measures, in `bars.png` and `ecdf.png`.
 
     Colours distinguish dispatchers, line styles predictors. Files are written atomically. Raise `InputError`.
     """

@@ -140,7 +140,7 @@ class PriorityPolicySchema(FileSection):
         return text
 
     def weights(self) -> PriorityWeights:
-        """Return the weights as a value of the core's type."""
+        """Return the weights as the core's `PriorityWeights`."""
         return PriorityWeights(
             self.age, self.fair_share, self.job_size, self.partition, self.qos, self.association, dict(self.tres),
             60 * (parse_minutes(self.max_age) or 1), self.favor_small, self.size_over_time,

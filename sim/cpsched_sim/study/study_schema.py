@@ -118,7 +118,7 @@ class StudyTraceSchema(FileSection):
 
 
 class TraceWindowSchema(FileSection):
-    """`count` consecutive parts of a trace of `days` days each, starting at `from_day`."""
+    """`count` consecutive parts of a trace, each `days` days long, starting at `from_day`."""
 
     days: Annotated[float, Field(gt=0)]
     from_day: Annotated[float, Field(ge=0)] = 0.0

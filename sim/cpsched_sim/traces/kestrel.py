@@ -39,7 +39,7 @@ _MOST_W = 1 << 30
 
 
 class KestrelTraceReader(ParquetTraceReader):
-    """Kestrel's table of jobs. It has no machine: replay it on a system file."""
+    """Kestrel's job table. It does not describe the machine, so a replay needs a system file."""
 
     NEEDED: ClassVar = ("id", "submit_time", "start_time", "end_time", "wallclock_req", "nodes_req", "processors_req")
     ALSO: ClassVar = (

@@ -57,7 +57,7 @@ def read_window(
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """Read the window of a file or folder, and the digests of its inputs. Raise the exceptions of the readers.
+    """Read the window of a file or folder, and the digests of its inputs. Exceptions from the readers are passed on.
 
     `earlier` is a folder collected earlier at the same site; changes since then are noted. `totals` are the totals of
     licences, which override those of the folder.

@@ -312,7 +312,7 @@ class _WindowReplay(TraceReplay):
         return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
 
     def learn(self) -> None:
-        """Report ended jobs to the predictor, and release the jobs that depend on their ends."""
+        """Report ended jobs to the predictor, and release the jobs that depend on them."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()

@@ -21,7 +21,7 @@ _FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (days) or
 class DateRange:
     """Jobs that arrive at or after `from_` and before `to`; "" means no bound.
 
-    `+30d` counts from the first job in `from_`, and from the beginning of the part in `to`. `zone` is the time zone of
+    In `from_`, `+30d` counts from the first job; in `to`, from the beginning of the range. `zone` is the time zone of
     the dates, by default UTC.
     """
 

@@ -206,7 +206,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         def held(number: int, name: str, record: Record) -> Outcome:
             queue = queues.get(str(record.get("queue", "")))
             if queue is None:
-                return Outcome(number, "refused", "its queue is not the bridge's")
+                return Outcome(number, "refused", "its queue is not managed by the bridge")
             if str(record.get("job_state")) not in "QW" or str(record.get("Hold_Types", "n")) != "n":
                 return Outcome(number, "refused", f"is {record.get('job_state')}, held: {record.get('Hold_Types')}")
             if queue.name in self._by_hand:

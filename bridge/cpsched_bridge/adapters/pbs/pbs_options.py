@@ -26,8 +26,8 @@ class Options(Section):
     )
     left_queue: str = Field(
         default="",
-        description="A started execution queue into which jobs are moved that the bridge does not start; control mode "
-        "needs one.",
+        description="A started execution queue to which the bridge moves the jobs that it leaves to PBS. Required in "
+        "control mode.",
     )
     bin: str = Field(default="", description="Folder of PBS's commands; empty: they are on the path.")
     deadline_s: float = Field(

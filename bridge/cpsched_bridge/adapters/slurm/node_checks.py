@@ -49,7 +49,7 @@ def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
         "power saving",
         not names,
         f"switched off by Slurm: {_some(names)}" if names else "none switched off",
-        "nothing has to be done: a job that fits only with such nodes is left to Slurm, which wakes them. To keep such "
+        "no action needed: a job that fits only with such nodes is left to Slurm, which wakes them. To keep such "
         "jobs managed, exclude the nodes of managed partitions from power saving (SuspendExcParts)",
         required=False,
     )
@@ -63,7 +63,7 @@ def check_node_weights(nodes: Iterable[Record]) -> Check:
         "node weights",
         not several,
         f"from {weights[0]} to {weights[-1]}: the bridge chooses nodes without them" if several else "all equal",
-        "nothing has to be done; in control the dispatcher's choice counts",
+        "no action needed: in control mode, the dispatcher chooses the nodes",
         required=False,
         mode="control",
     )
@@ -80,7 +80,7 @@ def check_reservations(records: SlurmRecords) -> Check:
         "reservations",
         not told,
         "; ".join(told) or f"{len(found)}, all of them understood",
-        "nothing has to be done: Slurm places the jobs that may use them",
+        "no action needed: Slurm places the jobs that may use them",
         required=False,
     )
 

@@ -156,12 +156,12 @@ def _read(
     if _is_broken(record):
         raise JobNotModelled("cannot be read", f"cannot be read: {record[UNREADABLE_KEY]}")
     if number >= pbs_job_ids.STRANGE:
-        raise JobNotModelled("another job has its number")
+        raise JobNotModelled("another job has the same number")
     limit_entities(record)
     name = get_text(record, "queue")
     queue = scene.queues.get(name)
     if queue is None:
-        raise JobNotModelled(f"queue {escape_controls(name)} is not the bridge's")
+        raise JobNotModelled(f"queue {escape_controls(name)} is not managed by the bridge")
     wishes = get_part_texts(record, "Resource_List")
     select, place = get_text(record, "schedselect") or wishes.get("select", ""), wishes.get("place", "")
     if not select:

@@ -115,7 +115,7 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
                 continue
             if name in machine.resources:
                 if not _AMOUNT.fullmatch(value):
-                    raise ValueError(f"{name}={value[:40]!r} in a select")
+                    raise ValueError(f"select: {name}={value[:40]!r}: not a valid amount")
                 amounts.append((name, value))
             elif machine.has_resource(name):
                 properties.append((name, value))

@@ -60,7 +60,7 @@ def parse_objects(text: str, kind: str) -> PbsJsonObjects:
     except (ValueError, RecursionError):
         return _salvaged(text, kind)
     if not isinstance(whole, _Pairs) or "pbs_server" not in dict(whole):
-        raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
+        raise BackendUnavailable(f"not a response from PBS: {text[:60]!r}")
     found = PbsJsonObjects()
     for key, value in whole:
         if key == kind and isinstance(value, _Pairs):
@@ -112,7 +112,7 @@ def _salvaged(text: str, kind: str) -> PbsJsonObjects:
     """Return the objects in invalid JSON, each parsed separately."""
     head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
     if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
-        raise BackendUnavailable(f"no answer of PBS's: {text[:60]!r}")
+        raise BackendUnavailable(f"not a response from PBS: {text[:60]!r}")
     if not text.rstrip().endswith("}"):
         raise BackendUnavailable(f"an answer of PBS's that ends early: ...{text[-40:]!r}")
     found = PbsJsonObjects()

@@ -462,7 +462,7 @@ def _of_json(row: Any) -> tuple[int, float | str]:
 
 
 def _json_number(value: object) -> float:
-    """Return a number, which newer Slurm releases wrap together with whether it is set."""
+    """Return a number. Newer Slurm releases wrap it in an object that also says whether it is set."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0
     return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises

@@ -83,7 +83,7 @@ def test_a_start_says_each_chunk_and_takes_no_more_than_is_free() -> None:
     [
         ({"Hold_Types": "u", "job_state": "H"}, "held (u)"),
         ({"job_state": "R", "substate": "42"}, "has begun"),
-        ({"queue": "leftq"}, "is not the bridge's"),
+        ({"queue": "leftq"}, "is not managed by the bridge"),
         ({"schedselect": "1:ncpus=1"}, "asks for something else"),
     ],
 )

@@ -152,7 +152,7 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
     assert {each.label: words(each.reason) for each in seen.left} == {
         "2": "cannot be read: its record makes no sense",
         "3": "cannot be read: Resource_List has no parts",
-        "4[9999999]": "another job has its number",
+        "4[9999999]": "another job has the same number",
         "5": "cannot be read: egroup is no text",
     }
     assert {each.job.id: each.placement for each in seen.running} == {6: (), 7: ((1, 1),)}

@@ -225,7 +225,7 @@ class SlurmCliReader:
             self._past = asked, end, since_s
         asked, end, since_s = self._past
         if not asked.wait_for_outputs(wait_s):
-            raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
+            raise BackendTimeout(f"past: no answer yet, after {wait_s:g} s")
         self._past = None
         return sacct.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 

@@ -93,7 +93,7 @@ def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int
     before, *pieces = f"\n{printed}".split(_BEGINNING)
     if not pieces:
         if printed.strip() and printed != NONE:
-            raise AnswerNotUnderstood("scontrol show job: its answer is not in the form that is known")
+            raise AnswerNotUnderstood("scontrol show job: unexpected output format")
         return {}, set()
     if before.strip() or not printed.endswith("\n\n"):
         raise AnswerNotUnderstood(f"scontrol show job: its answer of {len(printed)} signs ends early")
@@ -125,7 +125,7 @@ def _numbered(pieces: Sequence[str]) -> list[tuple[int, str]]:
         elif found:
             found[-1][1].append(piece)
         else:
-            raise AnswerNotUnderstood("scontrol show job: its answer is not in the form that is known")
+            raise AnswerNotUnderstood("scontrol show job: unexpected output format")
     return [(number, _BEGINNING.join(texts)) for number, texts in found]
 
 

@@ -159,7 +159,7 @@ class SlurmJobCommands:
     def _each(
         self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = LOOKED_AT_TOGETHER
     ) -> list[CommandReply]:
-        """Return the reply to each order.
+        """Run the command for each job and return the replies.
 
         In long batches, the jobs are read again every `at_once` commands.
         """

@@ -91,13 +91,11 @@ class PyslurmTransport(SlurmTransport):
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
             if not self.accounting.wait_until_ready(wait_s):
-                raise BackendTimeout(
-                    f"past: no answer in {wait_s:g} s, and none yet: {self.accounting.not_ready_reason()}"
-                )
+                raise BackendTimeout(f"past: no answer yet, after {wait_s:g} s: {self.accounting.not_ready_reason()}")
             self.accounting.send_call("past", self._history_deadline_s, since_s=since_s)
             self._past_asked = True
         if not self.accounting.wait_for_answer(wait_s):
-            raise BackendTimeout(f"past: no answer in {wait_s:g} s, and none yet")
+            raise BackendTimeout(f"past: no answer yet, after {wait_s:g} s")
         self._past_asked = False
         found = self.accounting.receive_answer()
         self.accounting.close()  # this child is used only once

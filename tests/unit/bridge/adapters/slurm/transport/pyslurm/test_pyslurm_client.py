@@ -123,7 +123,7 @@ def test_a_slow_accounting_database_holds_up_nothing_and_its_answer_is_taken_whe
     transport = PyslurmTransport(1.0, ENOUGH_S, controller, accounting)
     fake.set(jobs={"7": {}}, waits="past")
     for _ in range(2):
-        with pytest.raises(BackendTimeout, match="none yet"):
+        with pytest.raises(BackendTimeout, match="no answer yet"):
             transport.read_accounting(0)
     asked = transport.accounting.pid
     assert len(transport.read().jobs) == 1
