@@ -34,7 +34,7 @@ _LEAST = {"mean_wait": 1.0, "longest": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
+class GoalPreset:
     """A named goal: the objective of `lookahead`, the weights, and the limits."""
 
     name: str
@@ -44,24 +44,24 @@ class Preset:
     limits: Mapping[str, float]
 
 
-PRESETS: dict[str, Preset] = {
+PRESETS: dict[str, GoalPreset] = {
     stop.name: stop
     for stop in (
-        Preset(
+        GoalPreset(
             "waits",
             "Short waits for many: small and short jobs first, large jobs may wait longer",
             "waits",
             {"mean_wait": 1.0, "bsld": 1.0},
             {"longest": 150.0},
         ),
-        Preset(
+        GoalPreset(
             DEFAULT,
             "A compromise: shorter waits than in arrival order, at no job class's expense",
             "default",
             {"mean_wait": 1.0, "bsld": 1.0, "awf": 1.0, "p2sf": 1.0},
             {"awf": 103.0, "longest": 110.0},
         ),
-        Preset(
+        GoalPreset(
             "large-jobs",
             "Large jobs and high utilization: jobs with the most work wait least for their size",
             "large-jobs",
@@ -149,7 +149,7 @@ def ratios_to_baseline(figures: Mapping[str, Any], baseline: Mapping[str, Any]) 
     }
 
 
-def _stop(name: str) -> Preset:
+def _stop(name: str) -> GoalPreset:
     if name not in PRESETS:
         raise UnknownName("goal", name, PRESETS)
     return PRESETS[name]
@@ -203,10 +203,10 @@ def _pairs(field: str, text: str) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) for pair in found]
 
 
-def _nearest(weights: Mapping[str, float]) -> Preset:
+def _nearest(weights: Mapping[str, float]) -> GoalPreset:
     """Return the preset whose weights have the most similar direction; the middle preset wins ties."""
 
-    def likeness(stop: Preset) -> float:
+    def likeness(stop: GoalPreset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))
         return sum(weights.get(name, 0.0) * weight for name, weight in stop.weights.items()) / length
 

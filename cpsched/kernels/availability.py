@@ -185,7 +185,7 @@ def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> 
 
 
 @subroutine
-def rank_latest_freed_first(site: SchedulingState, slot: int, start_s: int) -> None:
+def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int) -> None:
     """Give the highest rank to the classes whose nodes become free last.
 
     Set `trial.rank[g]` to the time from which a node holds `found[g]` units until `start_s`. A reservation thus leaves

@@ -8,7 +8,7 @@ the first change of an order.
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.availability import count_units_by_class, rank_latest_freed_first
+from cpsched.kernels.availability import count_units_by_class, set_ranks_latest_freed_first
 from cpsched.kernels.class_ranges import placement_hash, undo_moves
 from cpsched.kernels.node_list_scheduling import earliest_reservation, place_job, resize_class_columns, starts_now
 from cpsched.kernels.plan_costs import remaining_cost, start_cost
@@ -69,7 +69,7 @@ def place_at(site: SchedulingState, search: OrderSearchState, position: int, sta
         resize_class_columns(site.trial)
         count_units_by_class(site, slot, start_s, start_s + site.jobs.estimate_s[slot])
         if start_s > site.now_s:
-            rank_latest_freed_first(site, slot, start_s)
+            set_ranks_latest_freed_first(site, slot, start_s)
         place_job(site, position, start_s, start_s > site.now_s)
     take_from_totals(site, search, k, k + 1, slot, start_s, moves)
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.availability import count_units_by_class, earliest_start, rank_by_fullest, rank_latest_freed_first
+from cpsched.kernels.availability import (
+    count_units_by_class,
+    earliest_start,
+    rank_by_fullest,
+    set_ranks_latest_freed_first,
+)
 from cpsched.kernels.class_ranges import apply_move, taken_by_moves, write_starts
 from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_classes import OPEN_ENDED, build_node_classes, copy_for_plan, drop_empty_classes
@@ -144,7 +149,7 @@ def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
     """
     start_s = earliest_slot(site, slot, from_s)
     if start_s < NEVER:
-        rank_latest_freed_first(site, slot, start_s)
+        set_ranks_latest_freed_first(site, slot, start_s)
     return start_s
 
 

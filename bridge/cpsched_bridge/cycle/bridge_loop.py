@@ -81,7 +81,7 @@ class Bridge:
         self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
         self.mode = BridgeModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
         self._reader = ObservationReader(backend, ledger)
-        self._deciders = PolicyWithFallback.from_settings(parts.policy, parts.fallback, pace, settings)
+        self._deciders = PolicyWithFallback.wrap_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
         self._sending = CycleCommands(backend, ledger, claims, settings, self.timing)
         self._adviser = PriorityBooster.from_settings(backend, settings)

@@ -44,7 +44,7 @@ class PolicyWithFallback:
     """Monotonic time before which the configured policy is not retried."""
 
     @staticmethod
-    def from_settings(
+    def wrap_policies(
         policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings
     ) -> PolicyWithFallback:
         """Build the policy and its fallback according to the settings."""

@@ -457,7 +457,8 @@ def warn_of_boosts(settings: Settings) -> None:
     """Warn of boosts that are still set, because shadow mode does not remove them."""
     if settings.mode == "shadow" and boost_ledger_path(settings).exists():
         jobs = sum(
-            each.points[-1] != 0 for each in BoostLedger.open_readable(boost_ledger_path(settings)).by_id.values()
+            each.points[-1] != 0
+            for each in BoostLedger.open_tolerant_read_only(boost_ledger_path(settings)).by_id.values()
         )
         if jobs:
             mend = "`cpsched release-all` removes them"

@@ -92,7 +92,7 @@ def _look_up(found: RecordedJobFacts, text: str, journal: Journal, settings: Set
     if found.record is None:
         return ""
     if settings.mode == "advise" and found.was_pending:
-        book = BoostLedger.open_readable(state_paths.boost_ledger_path(settings)).by_id
+        book = BoostLedger.open_tolerant_read_only(state_paths.boost_ledger_path(settings)).by_id
         array = found.record.get_job_name(found.job_id).partition("_")[0]  # pending tasks of an array share an id
         known = book.get(found.job_id) or (book.get(int(array)) if is_id(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)

@@ -133,7 +133,7 @@ def _leave_word(backend: Backend, own: str) -> None:
 
 def _book(settings: Settings) -> BoostLedger:
     """Return the boost ledger as far as it can be read, without writing to disk."""
-    return BoostLedger.open_readable(state_paths.boost_ledger_path(settings))
+    return BoostLedger.open_tolerant_read_only(state_paths.boost_ledger_path(settings))
 
 
 def _hand_back(backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None) -> str:

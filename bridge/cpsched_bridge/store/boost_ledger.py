@@ -58,7 +58,7 @@ class BoostLedger:
             self._set_aside(error)
 
     @classmethod
-    def open_readable(cls, path: Path) -> BoostLedger:
+    def open_tolerant_read_only(cls, path: Path) -> BoostLedger:
         """Return the boost ledger without writing to disk; if unreadable, return an empty ledger that reports why."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cpsched.model import NEVER
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.telemetry.weekly_coverage import Counts
+from cpsched_bridge.telemetry.past_week_outcomes import Counts
 
 FORGOTTEN_AFTER = 200_000
 """Maximum number of running jobs with a stored prediction; the oldest are dropped first."""

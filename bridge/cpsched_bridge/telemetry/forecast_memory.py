@@ -14,7 +14,7 @@ from cpsched.errors import CpschedError
 from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, IntervalCalibrator, IssuedStartForecasts, StartTimeInterval
 from cpsched.model import EndedJob, Job, Request
 from cpsched_bridge.store.corruption import DATES_S, CorruptFileContent, raise_as_corrupt
-from cpsched_bridge.telemetry.weekly_coverage import WeeklyIntervalCoverage
+from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 FORMAT = 1
 MOST_ENDS = 20_000
@@ -37,7 +37,7 @@ class LearnedForecastState:
     """The ended jobs, oldest first."""
     calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)
     telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
-    week: WeeklyIntervalCoverage = field(default_factory=WeeklyIntervalCoverage)
+    week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
 
 
 def memory_to_json(memory: LearnedForecastState) -> Any:
@@ -103,7 +103,7 @@ def _interval(at_s: Any, from_s: Any, to_s: Any, middle_s: Any, calibrated: Any,
     return StartTimeInterval(_time(at_s), from_s, to_s, _time(middle_s), bool(_whole(calibrated)), numbers)
 
 
-def _count_week(week: WeeklyIntervalCoverage, rows: Iterable[Any]) -> None:
+def _count_week(week: PastWeekIntervalOutcomes, rows: Iterable[Any]) -> None:
     for hour, horizon, outcome, count in rows:
         if not (0 <= _whole(horizon) <= len(HORIZONS_S) and _whole(outcome) >= 0 and 0 <= _whole(count) < _MOST_COUNT):
             raise CorruptFileContent("a count is invalid")

@@ -36,7 +36,7 @@ from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.telemetry.forecast_memory import MOST_ENDS, LearnedForecastState, memory_to_json
-from cpsched_bridge.telemetry.weekly_coverage import Counts, WeeklyIntervalCoverage
+from cpsched_bridge.telemetry.past_week_outcomes import Counts, PastWeekIntervalOutcomes
 
 _MOST_UNREAD = 200_000
 _CLOCK_SLACK_S = 3600
@@ -137,7 +137,7 @@ class StartForecaster:
     _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
     """Ended jobs, and (job id, start second) pairs, that have not been learned yet."""
     _latest: _Latest | None = None
-    week: WeeklyIntervalCoverage = field(default_factory=WeeklyIntervalCoverage)
+    week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
     """Outcomes of start intervals in the past week."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
     _calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)

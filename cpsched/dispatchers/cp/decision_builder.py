@@ -18,8 +18,8 @@ import numpy as np
 from ortools.constraint_solver import pywrapcp
 from typing_extensions import override
 
-from cpsched.dispatchers.cp.position_variables import PositionModelVariables, UnitPlacementVariables
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState, empty_plan
+from cpsched.dispatchers.cp.position_variables import ResourcePositionVariables, UnitPlacementVariables
+from cpsched.kernels.cp.cp_state import BranchingStep, CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.next_decision import gap_below, new_step, next_chance, next_spot, next_to_start
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
@@ -57,7 +57,7 @@ class ConstraintModel(Protocol):
 class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
     """Starts job `j` as early as possible, or postpones it."""
 
-    def __init__(self, search: ScheduleOrPostponeBuilder, j: int, tau: int, chance: int) -> None:
+    def __init__(self, search: ScheduleOrPostponeDecisionBuilder, j: int, tau: int, chance: int) -> None:
         super().__init__()
         self._search, self._j, self._tau, self._chance = search, j, tau, chance
 
@@ -86,7 +86,7 @@ class AssignLargestDecision(pywrapcp.PyDecision):  # type: ignore[misc]
         self._variable.SetMax(self._value - 1)
 
 
-class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
+class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
     """A decision builder; `plan` contains the leaf of the current solution.
 
     `rank` orders the jobs that can start first (one rank per job, smallest first; by priority in the papers). This
@@ -101,7 +101,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         self._order = np.arange(jobs) if rank is None else np.argsort(rank, kind="stable")
         self.plan = plan if plan is not None else empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
-        self._step: CpSearchState | None = None
+        self._step: BranchingStep | None = None
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -151,7 +151,7 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         step.earliest_s[:] = earliest_s
         return next_to_start(self._model.facts, self.plan, step), step.put_off_s
 
-    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
+    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> BranchingStep:
         """Return the step for the kernels: the `placed` jobs and the first `done` parts of `j` have places."""
         if self._step is None:
             self._step = new_step(self._model.facts, self._order)
@@ -206,13 +206,13 @@ class ScheduleOrPostponeBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[mis
         return self._model.solver.AssignVariablesValues(undecided, values)
 
 
-class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
+class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
     """The search of the position model: each unit gets the highest positions (pcp20 section 3)."""
 
     def __init__(
         self,
         model: ConstraintModel,
-        variables: PositionModelVariables,
+        variables: ResourcePositionVariables,
         plan: CpPlan | None,
         rank: Sequence[int] | None,
         complete: bool,
@@ -261,7 +261,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
-    def _highest(self, step: CpSearchState, unit: UnitPlacementVariables, r: int) -> int:
+    def _highest(self, step: BranchingStep, unit: UnitPlacementVariables, r: int) -> int:
         """Return the highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
         grain = int(self._variables.grain[r])
@@ -291,7 +291,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeBuilder):
             plan.y[part, r] = place.Value() * int(self._variables.grain[r])
 
 
-def values_of(variables: PositionModelVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+def values_of(variables: ResourcePositionVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
     """Return the variables of the places of job `j`, and their values in `plan`."""
     first, count = int(plan.first[j]), int(plan.parts[j])
     if len(variables.units[j]) != count:  # whole nodes of different sizes: see `variables`

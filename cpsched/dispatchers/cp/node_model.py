@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import AssignLargestDecision, ScheduleOrPostponeBuilder
+from cpsched.dispatchers.cp.decision_builder import AssignLargestDecision, ScheduleOrPostponeDecisionBuilder
 from cpsched.dispatchers.cp.model_sizes import intervals_on, node_model_size
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
@@ -155,8 +155,10 @@ class NodeAllocationModel:
         return plan
 
 
-class NodeDecisionBuilder(ScheduleOrPostponeBuilder):
-    """Decides starts like `ScheduleOrPostponeBuilder`; a job's units go to the highest nodes on which they fit."""
+class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
+    """Decides starts like `ScheduleOrPostponeDecisionBuilder`; a job's units go to the highest nodes on which they
+    fit.
+    """
 
     def __init__(self, model: NodeAllocationModel, plan: CpPlan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)

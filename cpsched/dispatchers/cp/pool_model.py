@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeBuilder
+from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeDecisionBuilder
 from cpsched.dispatchers.cp.position_constraints import cumulative_free
 from cpsched.dispatchers.cp.presolve import pool_relaxation
 from cpsched.kernels.cp.cp_state import CpPlan, CumulativeRelaxation
@@ -66,10 +66,12 @@ class CumulativeModel:
         """Return empty lists: jobs have no places."""
         return [], []
 
-    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
+    def search(
+        self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
+    ) -> ScheduleOrPostponeDecisionBuilder:
         """Return the search that starts or postpones jobs; without ranks, in priority order."""
-        return ScheduleOrPostponeBuilder(self, plan, rank, complete)
+        return ScheduleOrPostponeDecisionBuilder(self, plan, rank, complete)
 
-    def read_plan(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
+    def read_plan(self, search: ScheduleOrPostponeDecisionBuilder) -> CpPlan:
         """Return the plan of the solution that `search` found."""
         return search.plan

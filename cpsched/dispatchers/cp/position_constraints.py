@@ -18,7 +18,7 @@ import numpy as np
 
 from cpsched.dispatchers.cp.position_variables import (
     PositionFreeTimes,
-    PositionModelVariables,
+    ResourcePositionVariables,
     RunningJobRectangles,
     eligible,
 )
@@ -27,7 +27,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE
 
 
 def post(
-    variables: PositionModelVariables,
+    variables: ResourcePositionVariables,
     held: Mapping[int, RunningJobRectangles],
     steps: Mapping[int, PositionFreeTimes | None],
 ) -> None:
@@ -45,7 +45,7 @@ def post(
         whole_node_capacity(variables, j)
 
 
-def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
+def no_overlap_2d(variables: ResourcePositionVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are other boxes."""
     constant = _constants(variables.solver)
     boxes = [
@@ -63,7 +63,7 @@ def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRe
         variables.solver.Add(variables.solver.NonOverlappingBoxesConstraint(*columns))
 
 
-def element_by_position(variables: PositionModelVariables, r: int, steps: PositionFreeTimes) -> None:
+def element_by_position(variables: ResourcePositionVariables, r: int, steps: PositionFreeTimes) -> None:
     """Post s >= free_from[y]: one Element per unit replaces diffn between the unit and the boxes of running jobs."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
@@ -97,7 +97,7 @@ def _constants(solver: Any) -> Callable[[int], Any]:
     return constant
 
 
-def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
+def cumulative_capacity(variables: ResourcePositionVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post the implied cumulative(s, d, amounts of `r`) with the total capacity; each job is one task."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
@@ -130,13 +130,13 @@ def cumulative_free(
     solver.Add(solver.Cumulative([task for task, _ in demanded], [amount for _, amount in demanded], free[-1], ""))
 
 
-def all_different_nodes(variables: PositionModelVariables, j: int) -> None:
+def all_different_nodes(variables: ResourcePositionVariables, j: int) -> None:
     """Post alldifferent(x) for a job whose units may not share a node. (For whole nodes, diffn implies it.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
-def whole_node_capacity(variables: PositionModelVariables, j: int) -> None:
+def whole_node_capacity(variables: ResourcePositionVariables, j: int) -> None:
     """Require that the whole nodes of an exclusive job hold all of its units."""
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:

@@ -7,7 +7,11 @@ from typing import Any
 
 from cpsched.dispatchers.cp import position_constraints
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import PositionDecisionBuilder, ScheduleOrPostponeBuilder, values_of
+from cpsched.dispatchers.cp.decision_builder import (
+    PositionDecisionBuilder,
+    ScheduleOrPostponeDecisionBuilder,
+    values_of,
+)
 from cpsched.dispatchers.cp.position_variables import (
     PositionFreeTimes,
     RunningJobRectangles,
@@ -70,11 +74,13 @@ class PositionAllocationModel:
         """Return the variables of the places of job `j`, and their values in `plan`."""
         return values_of(self.variables, plan, j)
 
-    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
+    def search(
+        self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
+    ) -> ScheduleOrPostponeDecisionBuilder:
         """Return the guided search."""
         return PositionDecisionBuilder(self, self.variables, plan, rank, complete)
 
-    def read_plan(self, search: ScheduleOrPostponeBuilder) -> CpPlan:
+    def read_plan(self, search: ScheduleOrPostponeDecisionBuilder) -> CpPlan:
         """Return the plan of the solver's current solution."""
         return search.plan
 

@@ -64,7 +64,7 @@ class PositionFreeTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionModelVariables:
+class ResourcePositionVariables:
     """The solver's decision variables and their axes."""
 
     solver: Any
@@ -102,7 +102,7 @@ def eligible(facts: CpInstance, slot: int) -> BoolArray:
     return fits
 
 
-def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
+def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> ResourcePositionVariables:
     """Create s, x, p and y for the considered jobs.
 
     An exclusive job has one part per node in the first leaf (`leaf`), every other job has one part per unit.
@@ -113,7 +113,7 @@ def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> P
     asked = facts.table.per_unit[slots].max(axis=0) > 0
     grain = _grains(facts, nodes)
     stride = np.where(asked, facts.machine.capacity[nodes].max(axis=0) // grain, 0)
-    found = PositionModelVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
+    found = ResourcePositionVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
     by_all = taken_by_all(facts)
     free: dict[tuple[int, ...], list[int]] = {}
     for j, slot in enumerate(slots.tolist()):
@@ -156,7 +156,7 @@ def _eligible_by_shape(facts: CpInstance) -> dict[tuple[int, ...], BoolArray]:
     return found
 
 
-def _node_variable(variables: PositionModelVariables, allowed: BoolArray) -> Any:
+def _node_variable(variables: ResourcePositionVariables, allowed: BoolArray) -> Any:
     if allowed.all():
         return variables.solver.IntVar(0, len(allowed) - 1)
     return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
@@ -188,7 +188,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
 
 
 def _unit(
-    variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
+    variables: ResourcePositionVariables, slot: int, allowed: BoolArray, free: Sequence[int]
 ) -> UnitPlacementVariables:
     """Return one unit: `per_unit` positions on one node in each requested resource, variable only in `free`."""
     solver, facts = variables.solver, variables.facts
@@ -213,7 +213,7 @@ def _unit(
     return unit
 
 
-def _whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
+def _whole_node(variables: ResourcePositionVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
     """Return a whole node: all its positions in every resource of the model."""
     unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -228,7 +228,7 @@ _MOST_STEPS = 50_000
 """Maximum number of staircase entries that the solver gets per unit, at about 0.15 us each."""
 
 
-def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
+def step_profile(variables: ResourcePositionVariables, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
     """Return `held` as a staircase; None if the staircase would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
@@ -251,7 +251,7 @@ def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRect
     return PositionFreeTimes(kind_of, free_from)
 
 
-def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
+def fixed_rectangles(variables: ResourcePositionVariables, r: int) -> RunningJobRectangles:
     """Return the fixed boxes of resource `r`; adjacent boxes with equal ends are merged, also across nodes."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)

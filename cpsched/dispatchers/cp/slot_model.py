@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeBuilder
+from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeDecisionBuilder
 from cpsched.dispatchers.cp.pool_model import TASK_S, CumulativeModel
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CumulativeRelaxation
 from cpsched.kernels.cp.relaxation import relax
@@ -58,13 +58,17 @@ class IdenticalUnitsModel(CumulativeModel):
         if self._pools.demand.shape[1] > 0:
             self.post_pool_cumulative(0, self.tasks())
 
-    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> ScheduleOrPostponeBuilder:
+    def search(
+        self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
+    ) -> ScheduleOrPostponeDecisionBuilder:
         """Return the search; a job that starts takes the first free slots."""
-        return IdenticalUnitsBuilder(self, plan, rank, complete)
+        return IdenticalUnitsDecisionBuilder(self, plan, rank, complete)
 
 
-class IdenticalUnitsBuilder(ScheduleOrPostponeBuilder):
-    """Searches by slots; both forms of `ScheduleOrPostponeBuilder` are equal here, as other places change nothing."""
+class IdenticalUnitsDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
+    """Searches by slots; both forms of `ScheduleOrPostponeDecisionBuilder` are equal here, as other places change
+    nothing.
+    """
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

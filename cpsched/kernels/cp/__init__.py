@@ -1,7 +1,7 @@
 """The compiled loops of the constraint-programming dispatchers.
 
 - `cp_state`: the handles for the input of a round, a plan with its parts, one instant of a plan, and a search step.
-- `plan_moments`: the cluster at one instant of a plan; kinds of units.
+- `plan_instant`: the cluster at one instant of a plan; kinds of units.
 - `startable_jobs`: which queued jobs could start now, or ever.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
 - `next_decision`: the next step of the solver's search.
@@ -25,7 +25,7 @@ from cpsched.kernels.cp import (
     delay_costs,
     dive,
     next_decision,
-    plan_moments,
+    plan_instant,
     relaxation,
     running_rectangles,
     startable_jobs,
@@ -37,7 +37,7 @@ __all__ = [
     "delay_costs",
     "dive",
     "next_decision",
-    "plan_moments",
+    "plan_instant",
     "relaxation",
     "running_rectangles",
     "startable_jobs",

@@ -9,7 +9,7 @@ from cpsched.jit.handles import Column, FixedColumn
 from cpsched.kernels.cp.cp_state import BoundAndIncumbent, CpInstance, CpPlan, CumulativeRelaxation, TotalDelayObjective
 from cpsched.kernels.cp.delay_costs import cost_of, delay
 from cpsched.kernels.cp.dive import dive
-from cpsched.kernels.cp.plan_moments import same_shape
+from cpsched.kernels.cp.plan_instant import same_shape
 from cpsched.kernels.cp.relaxation import has_room, next_room
 from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.kernels.pool_profile import lower_bound

@@ -80,7 +80,7 @@ PLACED = ("start_s", "parts", "node", "units", "y", "dy")
 """The columns of a plan that define starts and places. (`first` depends only on the requests of the jobs.)"""
 
 
-class CpSearchState(Handle):
+class BranchingStep(Handle):
     """The state of the solver's search. The considered jobs have K kinds of units."""
 
     j: int

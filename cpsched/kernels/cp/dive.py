@@ -7,7 +7,7 @@ import numpy as np
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan
-from cpsched.kernels.cp.plan_moments import end_by, go_to_now, next_end, recount, shapes_of, take_job
+from cpsched.kernels.cp.plan_instant import end_by, go_to_now, next_end, recount, shapes_of, take_job
 from cpsched.kernels.fit_rules import taken_on
 from cpsched.model import EXCLUSIVE, IntArray
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState
+from cpsched.kernels.cp.cp_state import BranchingStep, CpInstance, CpPlan
 from cpsched.kernels.cp.dive import highest_gap, put, put_part
-from cpsched.kernels.cp.plan_moments import end_by, go_to, next_end, recount, shapes_of
+from cpsched.kernels.cp.plan_instant import end_by, go_to, next_end, recount, shapes_of
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import EXCLUSIVE, IntArray
 
@@ -25,7 +25,7 @@ def room_now(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 
 @subroutine
-def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
+def first_moment(step: BranchingStep, at_s: FixedColumn) -> int:
     """Return the smallest `at_s` of a job that is not placed; `UNBOUNDED` if all jobs are placed."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
@@ -34,15 +34,15 @@ def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
     return tau
 
 
-def new_step(facts: CpInstance, order: IntArray) -> CpSearchState:
+def new_step(facts: CpInstance, order: IntArray) -> BranchingStep:
     """Return the first step of a search, with no job placed. `order` decides among jobs that can start first."""
     J, (room, kind_of) = len(facts.jobs), room_now(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
-    return CpSearchState(-1, 0, nobody, column, order, column.copy(), room, kind_of)
+    return BranchingStep(-1, 0, nobody, column, order, column.copy(), room, kind_of)
 
 
 @kernel
-def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
+def next_to_start(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
     """Return the unplaced job that can start first, ties by `step.order`; -1 if there is none.
 
     - No placed job starts later than the earliest start of any other job.
@@ -85,7 +85,7 @@ def next_to_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
 
 
 @kernel
-def next_chance(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
+def next_chance(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
     """Return the earliest time after its planned start at which the current job could start instead.
 
     In a plan whose jobs start as early as possible, a job starts now or when another job ends. That other job is
@@ -106,7 +106,7 @@ def next_chance(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
 
 
 @subroutine
-def go_to_step(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
+def go_to_step(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
     """Set the plan's instant to the start of the current job, with its parts that have a place on their nodes.
 
     Return how many of its units have no place yet.
@@ -123,7 +123,7 @@ def go_to_step(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
 
 
 @kernel
-def next_spot(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) -> int:
+def next_spot(facts: CpInstance, plan: CpPlan, step: BranchingStep, top: int) -> int:
     """Return the highest node, at most `top`, with room for one more part of the current job; -1 if there is none.
 
     Write the place of this part to the plan.
@@ -138,7 +138,7 @@ def next_spot(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) ->
 
 
 @kernel
-def gap_below(facts: CpInstance, plan: CpPlan, step: CpSearchState, below: tuple[int, int, int]) -> int:
+def gap_below(facts: CpInstance, plan: CpPlan, step: BranchingStep, below: tuple[int, int, int]) -> int:
     """Return the highest free position for one more part of the current job; -1 if there is none.
 
     `below` contains a node, a resource, and the position below which the part must be.

@@ -11,7 +11,7 @@ import numpy as np
 from cpsched.jit.decorators import kernel, subroutine
 from cpsched.jit.handles import FixedColumn, FixedMatrix, Flags
 from cpsched.kernels.cp.cp_state import CpInstance, CumulativeRelaxation, PlanInstantState, moment_of
-from cpsched.kernels.cp.plan_moments import end_running, go_to_now, shapes_of
+from cpsched.kernels.cp.plan_instant import end_running, go_to_now, shapes_of
 from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_on, units_that_fit_row
 from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import EXCLUSIVE, IntArray

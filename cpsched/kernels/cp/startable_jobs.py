@@ -7,7 +7,7 @@ import numpy as np
 from cpsched.jit.decorators import kernel
 from cpsched.jit.handles import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, PlanInstantState
-from cpsched.kernels.cp.plan_moments import end_running, go_to_now, same_shape
+from cpsched.kernels.cp.plan_instant import end_running, go_to_now, same_shape
 from cpsched.kernels.fit_rules import UNBOUNDED, units_on
 from cpsched.model import IntArray
 

@@ -116,7 +116,7 @@ class PartitionPolicySchema(FileSection):
     qos: str = ""
 
 
-class PriorityPolicySchema(FileSection):
+class PriorityWeightsSchema(FileSection):
     """Weights of the factors (Slurm: PriorityWeight*), and options of their calculation."""
 
     kind: Literal["multifactor", "basic"] = "multifactor"
@@ -189,7 +189,7 @@ class SitePolicyFile(FileSection):
     accounts: Annotated[Mapping[Name, AccountPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
     qos: Annotated[Mapping[Name, QosPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
     partitions: Mapping[Name, PartitionPolicySchema] = Field(default_factory=dict)
-    priority: PriorityPolicySchema = Field(default_factory=PriorityPolicySchema)
+    priority: PriorityWeightsSchema = Field(default_factory=PriorityWeightsSchema)
     fair_share: FairSharePolicySchema = Field(default_factory=FairSharePolicySchema)
     users: UnlistedUsersSchema = Field(default_factory=UnlistedUsersSchema)
     enforce: Sequence[Literal["limits", "safe"]] = ("limits",)

@@ -36,14 +36,14 @@ _NAMES = ("id", "submit_s", "run_s", "walltime_s", "recorded_start_s", "request"
 Bytes = npt.NDArray[np.uint8]
 
 
-def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumns | None:
+def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumnBuilder | None:
     """Return the jobs of the file whose header `reader` has read, and update the reader's counts.
 
     Return None if a line breaks a rule, if there is no job, or if the trace has requests for nodes.
     """
     if reader.extended:
         return None
-    found = SwfColumns(reader)
+    found = SwfColumnBuilder(reader)
     with suppress(CpschedError, OSError, EOFError, zlib.error):
         lines_read = reader.line
         found.add_lines(reader.first_lines)
@@ -59,7 +59,7 @@ def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = Non
     return None
 
 
-class SwfColumns:
+class SwfColumnBuilder:
     """The jobs of a trace as columns, int64[J] in file order.
 
     `request` indexes `asks`, which are in order of first appearance; `user`, `name` and `queue` index `words`.

@@ -20,7 +20,7 @@ from cpsched_sim.traces.trace_record import TraceRecord
 from cpsched_sim.whatif.licences import read_totals
 from cpsched_sim.whatif.site_changes import nodes_in, read_boot_time
 from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, rows_of
-from cpsched_sim.whatif.whatif_window import NodeTypeOutage
+from cpsched_sim.whatif.whatif_window import NodeOutage
 from cpsched_sim.workloads.system_drafts import draft_of
 
 SITE = "site"
@@ -79,7 +79,7 @@ class SlurmCollectionFolder:
         draft, _ = draft_of(str(self.path / NODES), SITE)
         return system_draft.checked_draft(draft)[1]
 
-    def outages(self, system: SystemFile) -> tuple[list[NodeTypeOutage], int]:
+    def outages(self, system: SystemFile) -> tuple[list[NodeOutage], int]:
         """Return the outages by node type, and the number of events of nodes that no longer exist."""
         kinds = {name: _kind_of(node, system) for name, node in nodes_in(self.path).items()}
         found, strange = [], 0
@@ -87,12 +87,12 @@ class SlurmCollectionFolder:
             kind = kinds.get(name, "")
             strange += not kind
             if kind:
-                found.append(NodeTypeOutage(kind, begin_s, end_s))
+                found.append(NodeOutage(kind, begin_s, end_s))
         return found, strange
 
-    def outages_before_arrival(
+    def outages_of_added_nodes(
         self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
-    ) -> list[NodeTypeOutage]:
+    ) -> list[NodeOutage]:
         """Return, for each node added since `earlier` was collected, an outage that lasts until its first job."""
         came = nodes_in(self.path)
         for name in nodes_in(earlier.path):
@@ -105,7 +105,7 @@ class SlurmCollectionFolder:
             for name in spelled[record.nodes]:
                 first_s[name] = min(first_s[name], record.start_s or self.until_s)
         kinds = {name: _kind_of(node, system) for name, node in came.items()}
-        return [NodeTypeOutage(kinds[name], 0, at_s) for name, at_s in first_s.items() if kinds[name]]
+        return [NodeOutage(kinds[name], 0, at_s) for name, at_s in first_s.items() if kinds[name]]
 
     @property
     def booted_s(self) -> int | None:

@@ -84,7 +84,7 @@ def _read_folder(
     file = load_system(system) if system is not None else folder.system()
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
-        outages = [*outages, *folder.outages_before_arrival(earlier, file, history.ran)]
+        outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
     window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
     window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
     if strange:

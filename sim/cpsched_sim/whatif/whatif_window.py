@@ -71,7 +71,7 @@ class WindowOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTypeOutage:
+class NodeOutage:
     """A period, in seconds since 1970, in which a node of a type was unavailable."""
 
     kind: str
@@ -152,7 +152,7 @@ def window_of(
     guessed: str = "",
     zone: str = "",
     site: SitePolicy | None = None,
-    outages: Sequence[NodeTypeOutage] = (),
+    outages: Sequence[NodeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
     """Cut a window from a history on a system. `totals` are the known totals of licences.

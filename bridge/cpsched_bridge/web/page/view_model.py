@@ -23,8 +23,8 @@ from cpsched_bridge.ports import Check, Hold, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
 from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext, CycleSample
+from cpsched_bridge.telemetry.past_week_outcomes import HORIZONS, Counts
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, Counts
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page.page_alerts import list_alerts
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons

@@ -176,7 +176,7 @@ def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tm
     advising(tmp_path, site).cycle()
     site.jobs[3].hold = Hold.USER
     assert any(site.points.values())
-    book = BoostLedger.open_readable(tmp_path / "advice.sqlite")
+    book = BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite")
     assert remove_all_boosts(site, book) == []
     assert not any(site.points.values())
 
@@ -184,7 +184,7 @@ def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tm
 def test_release_all_says_what_is_in_the_way(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.fail("advise", BackendUnavailable("gone"), times=3)
-    book = BoostLedger.open_readable(tmp_path / "advice.sqlite")
+    book = BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite")
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 

@@ -44,7 +44,7 @@ def test_a_task_has_the_points_of_its_array_too_its_own_last(tmp_path):
 
 def test_reading_makes_no_file(tmp_path):
     BoostLedger(tmp_path / "advice.sqlite").close()
-    assert BoostLedger.open_readable(tmp_path / "advice.sqlite").by_id == {}
+    assert BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite").by_id == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,7 +72,7 @@ def test_a_row_that_was_changed_is_not_believed(tmp_path):
     book.close()
     with sqlite3.connect(path) as db:
         db.execute("update advice set points = '[6]'")
-    assert BoostLedger.open_readable(path).mishaps[0].kind == "advice_unreadable"
+    assert BoostLedger.open_tolerant_read_only(path).mishaps[0].kind == "advice_unreadable"
     assert BoostLedger(path).by_id == {}
 
 

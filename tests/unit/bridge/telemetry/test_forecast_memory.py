@@ -14,8 +14,8 @@ from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import forecast_state
 from cpsched_bridge.store.corruption import CorruptFileContent
 from cpsched_bridge.telemetry import forecast_memory
+from cpsched_bridge.telemetry.past_week_outcomes import HORIZONS, WEEK_H, PastWeekIntervalOutcomes
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from cpsched_bridge.telemetry.weekly_coverage import HORIZONS, WEEK_H, WeeklyIntervalCoverage
 from tests.bridges import a_report
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.fuzz.stored import a_memory
@@ -99,7 +99,7 @@ def test_the_file_does_not_grow_without_bound():
 
 
 def test_a_week_is_counted_by_the_hour():
-    week = WeeklyIntervalCoverage()
+    week = PastWeekIntervalOutcomes()
     for hour in range(3 * WEEK_H):
         week.add_outcome(hour % len(HORIZONS), "late", 3600 * hour)
     assert len(week.hours) == WEEK_H + 1

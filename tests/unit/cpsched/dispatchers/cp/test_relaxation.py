@@ -25,7 +25,7 @@ from cpsched.kernels.cp.cp_state import (
     moment_of,
 )
 from cpsched.kernels.cp.delay_costs import delay
-from cpsched.kernels.cp.plan_moments import shapes_of
+from cpsched.kernels.cp.plan_instant import shapes_of
 from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot

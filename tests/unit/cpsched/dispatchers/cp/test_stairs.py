@@ -10,7 +10,7 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import cp_problem, position_constraints, position_model, position_variables
 from cpsched.dispatchers.cp.cp_objective import by_slowdown
-from cpsched.dispatchers.cp.position_variables import PositionModelVariables, RunningJobRectangles
+from cpsched.dispatchers.cp.position_variables import ResourcePositionVariables, RunningJobRectangles
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.startable_jobs import startable
 from cpsched.model import Cluster, Decision, Snapshot
@@ -34,7 +34,7 @@ def a_mix(seed: int) -> Snapshot:
     return a_snapshot(cluster, queue, running)
 
 
-def model_of(snapshot: Snapshot) -> PositionModelVariables:
+def model_of(snapshot: Snapshot) -> ResourcePositionVariables:
     facts = cp_problem.cp_instance_of(snapshot)
     facts = facts.with_considered_jobs(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
     return position_variables.variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))

@@ -17,7 +17,7 @@ Counts = Mapping[tuple[int, Outcome], int]
 
 
 @dataclass(slots=True)
-class WeeklyIntervalCoverage:
+class PastWeekIntervalOutcomes:
     """Counts of interval outcomes per hour, at most a few hundred for a week."""
 
     hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)
