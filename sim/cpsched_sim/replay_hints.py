@@ -32,10 +32,8 @@ def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     share = schedule.overran / max(1, len(schedule.start_s))
     if policy.overrun != "one-second" or share < MANY_OVERRUN or not _plans(policy):
         return ()
-    said = (
-        f"{format_percent(share)} of the jobs outlived their estimates, and overrun=one-second then expects each to end"
-    )
-    return (f"{said} in a second, for hours: reservations are planned on nodes that are not released; "
+    said = f"{format_percent(share)} of the jobs ran longer than estimated; overrun=one-second then expects each to end"
+    return (f"{said} within a second, even for hours: reservations are planned on nodes that are not released; "
             "consider overrun=walltime or overrun=double",)  # fmt: skip
 
 

@@ -203,7 +203,12 @@ def simulate(
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
     """Return the settings of search-based dispatchers that are not None. Raise `InvalidValue` for invalid values."""
-    require(limit_s is None or effort is None, "limit_s, effort", (limit_s, effort), "only one of them")
+    require(
+        limit_s is None or effort is None,
+        "limit_s, effort",
+        (limit_s, effort),
+        "must not be set together: use one of them",
+    )
     given = {"seed": seed, "limit_s": limit_s, "effort": effort}
     return {name: value for name, value in given.items() if value is not None}
 

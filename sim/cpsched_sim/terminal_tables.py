@@ -247,9 +247,9 @@ def _column(metric: Metric) -> str:
 
 
 def _which_way(shown: Sequence[Metric]) -> str:
-    """Return a phrase such as `lower is better, but for: in use`."""
+    """Return a phrase such as `lower is better, except for: in use`."""
     others = [metric.heading for metric in shown if metric.better == "higher"]
-    return "lower is better" + (f", but for: {', '.join(others)}" if others else "")
+    return "lower is better" + (f", except for: {', '.join(others)}" if others else "")
 
 
 def share(percent: float) -> str:
@@ -271,7 +271,9 @@ def print_tuned(title: str, found: TuningResult) -> None:
     rows = {"present": found.present, **({"chosen": found.chosen} if found.chosen else {})}
     rows |= {each.spec.dispatcher: each for each in found.beside}
     judged = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    judged.title = f"{found.windows[1]} windows that did not choose, {found.jobs[1]:,} jobs: % of {BASELINE.dispatcher}"
+    judged.title = (
+        f"{found.windows[1]} windows not used for choosing, {found.jobs[1]:,} jobs: % of {BASELINE.dispatcher}"
+    )
     judged.add_column("")
     judged.add_column(BASELINE.dispatcher, justify="right")
     for name in rows:
@@ -284,9 +286,9 @@ def print_tuned(title: str, found: TuningResult) -> None:
         for figure in ("score", *found.goal.weights):
             words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
             gain = format_percent_range(found.chosen.against_present[figure])
-            console.print(Text(f"chosen against present, {words}: {gain}"))
+            console.print(Text(f"chosen compared with present, {words}: {gain}"))
     tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    tried.title = f"{found.windows[0]} windows that chose, {found.jobs[0]:,} jobs: % of {BASELINE.dispatcher}"
+    tried.title = f"{found.windows[0]} windows used for choosing, {found.jobs[0]:,} jobs: % of {BASELINE.dispatcher}"
     for heading, side in (("changes", "left"), ("score", "right"), ("beyond a limit", "left")):
         tried.add_column(heading, justify="left" if side == "left" else "right", overflow="fold")
     for each in found.tried[:_FEW_TRIED]:
@@ -294,4 +296,4 @@ def print_tuned(title: str, found: TuningResult) -> None:
         tried.add_row(Text(each.changes), "-" if each.error else f"{100 * each.score:.1f}", Text(beyond))
     console.print(tried)
     if len(found.tried) > _FEW_TRIED:
-        console.print(Text(f"{len(found.tried) - _FEW_TRIED} more settings were tried; --json has all.", "dim"))
+        console.print(Text(f"{len(found.tried) - _FEW_TRIED} more settings were tried; --json lists all.", "dim"))

@@ -28,7 +28,7 @@ def benchmark(
             "--dispatcher",
             "-d",
             metavar="NAME",
-            help="One more: a name with settings, or my.module:Class.",
+            help="Add a dispatcher: a name with settings, or my.module:Class.",
             autocompletion=complete_dispatcher,
         ),
     ] = None,
@@ -36,7 +36,7 @@ def benchmark(
     results: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Reuse the results of an earlier results.jsonl made by the same code."
+            "--from", metavar="FILE", help="Reuse results from an earlier results.jsonl if the same code made them."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use only synthetic workloads, which need no trace.")] = False,
@@ -77,7 +77,7 @@ def benchmark(
             taken, others = import_results(campaign, store, results)
             print_message(
                 "note",
-                f"{taken} results taken from {results}; {others} skipped: made by other code, traces or dispatchers",
+                f"{taken} results taken from {results}; {others} skipped: other code, traces or dispatchers",
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()

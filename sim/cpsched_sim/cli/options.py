@@ -55,11 +55,11 @@ def grouped(command: F) -> F:
 def _without_lane(value: str | None) -> None:
     """Warn if the retired option is given."""
     if value is not None:
-        print_message("warning", "--lane is ignored: remove it; long traces run compiled if possible")
+        print_message("warning", "--lane is ignored: remove it; long traces are replayed by compiled code if possible")
 
 
 MOST_CHARGE_MS = 86_400_000
-_SEVERAL = "As often as you like, or names separated by commas."
+_SEVERAL = "Repeatable, or names separated by commas."
 Dispatcher = Annotated[
     str,
     typer.Option(
@@ -98,10 +98,12 @@ class CommandRunOptions:
         float,
         typer.Option(
             "--decide-timeout", metavar="SECONDS", min=0,
-            help="Seconds without progress (a decision, some predictions) until a plug-in is ended; 0: none.",
+            help="Seconds without progress (a decision, some predictions) before a plug-in is stopped; 0: no limit.",
         ),
     ] = LIMIT_S  # fmt: skip
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr; notes and errors stay.")] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Hide progress on stderr; notes and errors are still shown.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,7 @@ class TracePartOptions(WorkloadOptions):
     ] = None
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="DATE", help="End of arrivals to replay: a date, or +30d after the begin."),
+        typer.Option("--to", metavar="DATE", help="End of arrivals to replay: a date, or +30d after the beginning."),
     ] = None
 
     def to_date_range(self) -> DateRange:
@@ -256,7 +258,7 @@ class ReplayOptions(PolicySettingOptions):
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="Show this metric, too: a plug-in's name, or package.module:METRIC.",
+            help="Also show this metric: a plug-in's name, or package.module:METRIC.",
             autocompletion=complete_metric,
         ),
     ] = None

@@ -108,10 +108,8 @@ def compare(
     resume: Annotated[
         bool, typer.Option("--resume", help="Reuse finished results in --out, and replay the rest.")
     ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="The table of compare.csv on stdout, nothing else.")] = False,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="A table in Markdown on stdout, nothing else.")
-    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print only the table of compare.csv on stdout.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print only a Markdown table on stdout.")] = False,
     running: ParallelRunOptions,
 ) -> None:
     """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
@@ -136,7 +134,12 @@ def compare(
         report.require_matplotlib()
     require(not resume or out is not None, "--resume", resume, "needs --out DIR")
     formats = {"--json": running.as_json, "--csv": as_csv, "--markdown": as_markdown}
-    require(sum(formats.values()) <= 1, ", ".join(formats), [*filter(formats.get, formats)], "only one of them")
+    require(
+        sum(formats.values()) <= 1,
+        ", ".join(formats),
+        [*filter(formats.get, formats)],
+        "must not be set together: use one of them",
+    )
     search, settings = options.search_settings(), options.settings()
     names = tuple(options.metric or ())
     with watched(running.decide_timeout) as patient:
@@ -166,7 +169,7 @@ def compare(
     setups = [setup for setup, _ in chosen]
     done, others = load_finished(shared, setups, workload) if resume else ({}, [])
     if resume:
-        more_said = f"; {format_count(len(others), 'other stays', 'others stay')}" if others else ""
+        more_said = f"; {format_count(len(others), 'other result is kept', 'other results are kept')}" if others else ""
         print_message(
             "note",
             f"{len(done)} of {format_count(len(setups), 'combination was', 'combinations were')} finished before{more_said}",  # noqa: E501

@@ -38,15 +38,15 @@ OnEngine = Annotated[
 def study_run(
     *,
     source: Annotated[Path, typer.Argument(metavar="FILE", help="The study's file; `study example` prints one.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results and report go.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the cases and estimate the time from earlier ones.")
+        bool, typer.Option("--dry-run", help="Count the cases and estimate the time from finished ones.")
     ] = False,
     on: OnEngine = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Run again what failed or did not end.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not end.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Run all cases that FILE describes, each once, kept in --out. The same command goes on after a stop."""
+    """Run each case that FILE describes once; --out keeps the results. Repeat the command to resume."""
     from cpsched_sim.study.campaign import read_campaign
     from cpsched_sim.study.result_store import StudyResultStore
     from cpsched_sim.study.study_output import LETTER
@@ -89,11 +89,14 @@ def run_campaign(
             print_message("note", change)
         before = store.load_earlier_results(campaign, retry)
         if altered := before.altered:
-            print_message("note", f"{len(altered)} results changed since they were stored, and run again: {altered[0]}")
+            print_message(
+                "note",
+                f"{len(altered)} results have changed since they were stored; their cases run again: {altered[0]}",
+            )
         if others := store.count_foreign_results(campaign):
-            print_message("note", f"{others} results were made by other code, data or settings: they are not used")
+            print_message("note", f"{others} results were made with different code, data or settings and are not used")
         if before.done:
-            print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays were finished before")
+            print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays had already finished")
         write_atomically(out / "study.yaml", content)
         store.write_study(campaign)
         with progress_bar("study", "cases", running.quiet) as show:
@@ -118,7 +121,7 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
         echo_json({"cases": len(rows), "bad": len(bad), "report": str(out / PAGE)})
     else:
         typer.echo(text(), nl=False)
-        print_message("note", f"the report with plots is {out / PAGE}")
+        print_message("note", f"the report with plots is in {out / PAGE}")
     for row in bad:
         print_message("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
     if bad:
@@ -153,8 +156,8 @@ def study_verify(
         Path | None, typer.Option("--study", metavar="FILE", help="The study's file, if not DIR/study.yaml.")
     ] = None,
     on: OnEngine = None,
-    sample: Annotated[int, typer.Option(min=0, help="How many cases are decided again.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Which ones: the seed of the draw.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="Number of cases to decide again.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice of these cases.")] = 0,
     running: ParallelRunOptions,
 ) -> None:
     """Check results by their digests, and decide a sample of the cases again."""
@@ -173,9 +176,11 @@ def study_verify(
     if running.as_json:
         echo_json(asdict(replace(found)))
     else:
-        typer.echo(f"{found.read} results read, {found.decided} run again, {found.same} of them equal")
+        typer.echo(f"{found.read} results read, {found.decided} run again, {found.same} of them identical")
     if found.other:
-        print_message("note", f"{len(found.other)} results were made by other code or data, such as {found.other[0]}")
+        print_message(
+            "note", f"{len(found.other)} results were made with different code or data, such as {found.other[0]}"
+        )
     if found.by_clock:
         print_message("note", f"{found.by_clock} of the sample have a time limit and cannot be repeated")
     for sentence in found.differs:

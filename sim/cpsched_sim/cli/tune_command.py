@@ -29,12 +29,12 @@ def tune(
         typer.Option(metavar="NAME=%,...", help="Upper limits in % of easy's figures: awf=103,longest=110; or none."),
     ] = None,
     present: Annotated[
-        str, typer.Option(metavar="POLICY", help="Present policy: dispatcher / predictor NAME=VALUE ...")
+        str, typer.Option(metavar="POLICY", help="Current policy: dispatcher / predictor NAME=VALUE ...")
     ] = "lookahead",
     weeks: Annotated[float, typer.Option(min=0, help="Weeks to use from the end of the trace.")] = 8.0,
     window_days: Annotated[float, typer.Option(min=0, help="Length of a window in days.")] = 3.5,
-    window_jobs: Annotated[int, typer.Option(min=100, help="Maximum jobs of a window; a longer one is cut.")] = 4000,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of each randomized setting.")] = 3,
+    window_jobs: Annotated[int, typer.Option(min=100, help="Maximum jobs in a window; longer windows are cut.")] = 4000,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays of each randomized setting.")] = 3,
     twin: Annotated[bool, typer.Option("--twin", help="Also show the twin of Slurm's own scheduler.")] = False,
     keep: Annotated[
         Path | None,
@@ -44,7 +44,7 @@ def tune(
     policy: PolicyPath = None,
     running: ParallelRunOptions,
 ) -> None:
-    """Find the best setting for a goal: chosen on half of TRACE's last weeks, judged on the other half."""
+    """Find the best setting for a goal: chosen on half of TRACE's last weeks, tested on the other half."""
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec

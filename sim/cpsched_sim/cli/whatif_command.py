@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from cpsched_sim.whatif.whatif_cases import WhatIfCase
     from cpsched_sim.whatif.whatif_window import WindowOptions
 
-whatif_app = typer.Typer(help="Replay a site's own weeks: as Slurm had them, then otherwise.", no_args_is_help=True)
+whatif_app = typer.Typer(
+    help="Replay a site's own weeks: first as Slurm ran them, then with changes.", no_args_is_help=True
+)
 app.add_typer(whatif_app, name="whatif")
 
 HOPELESS = 3
@@ -32,7 +34,7 @@ HOPELESS = 3
 class ReplayWindowOptions:
     """The days to replay."""
 
-    days: Annotated[float | None, typer.Option(help="Replay only this many days, up to the end.")] = None
+    days: Annotated[float | None, typer.Option(help="Replay only this many days before the end.")] = None
     from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="First day or time.")] = None
     to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive): a day or time.")] = None
 
@@ -58,10 +60,10 @@ class WhatIfCaseOptions:
     ] = None
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Case: Slurm's own scheduler with another parameter."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Case: Slurm's own scheduler with a changed parameter."),
     ] = None
     with_policy: Annotated[
-        Path | None, typer.Option("--with-policy", metavar="FILE", help="Case: another site policy.")
+        Path | None, typer.Option("--with-policy", metavar="FILE", help="Case: a different site policy.")
     ] = None
     add_nodes: Annotated[int | None, typer.Option("--add-nodes", min=1, help="Case: more nodes.")] = None
     like: Annotated[str | None, typer.Option(help="Kind of the added nodes: a kind, or the name of a node.")] = None
@@ -70,7 +72,7 @@ class WhatIfCaseOptions:
     ] = None
     into: Annotated[str | None, typer.Option(help="Target of the merge; default: the largest.")] = None
     walltimes: Annotated[
-        float | None, typer.Option(help="Case: time limits cut to this part, but not below the run time.")
+        float | None, typer.Option(help="Case: time limits reduced to this fraction, but not below the run time.")
     ] = None
 
     def cases(self) -> list[WhatIfCase]:
@@ -96,8 +98,8 @@ def whatif_run(
         Path,
         typer.Argument(
             metavar="FILE|FOLDER",
-            help="What `sacct -P` printed, PBS's accounting (a file, or the folder of its days), another trace that "
-            "has starts, or a folder of what `whatif collect` collected.",
+            help="Output of `sacct -P`, PBS's accounting log (file or folder), another trace that records "
+            "starts, or a folder written by `whatif collect`.",
         ),
     ],
     choice: WhatIfCaseOptions,
@@ -120,16 +122,16 @@ def whatif_run(
             help="Earlier folder of `collect`: the report shows changes; new nodes start as unavailable.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Replays of randomized dispatchers.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays of each randomized dispatcher.")] = 3,
     sessions: Annotated[
-        bool, typer.Option("--sessions/--no-sessions", help="Also replay users who react to their waits.")
+        bool, typer.Option("--sessions/--no-sessions", help="Also replay with users who react to their waits.")
     ] = True,
-    resume: Annotated[bool, typer.Option("--resume", help="Take from --out what an earlier run finished.")] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases though the twin is hopeless.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Reuse finished replays in --out.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Replay the cases even if the twin is hopeless.")] = False,
     reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
-    """Replay a site's own weeks: as Slurm had them, then otherwise, with error bars and a report."""
+    """Replay a site's own weeks: first as Slurm ran them, then with changes, error bars and a report."""
     from cpsched_sim.simulation import ReplayPolicySetup
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.whatif import whatif_io
@@ -161,7 +163,7 @@ def whatif_run(
         print_message("hint", hint)
     if window.guessed:
         kept = whatif_io.write_system(window, out)
-        print_message("note", f"the system is guessed from {window.guessed}: correct {kept}, and pass it with --system")
+        print_message("note", f"the system was guessed from {window.guessed}: correct {kept} and pass it with --system")
     replays = WindowReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
     _answer(replays, plan, resume, out, running.as_json, running.quiet)
 
@@ -187,7 +189,7 @@ def _answer(
         partial(whatif_io.write_report, found, out),
     )
     if not as_json:
-        print_message("note", f"the report is {out / whatif_io.PAGE}")
+        print_message("note", f"the report is in {out / whatif_io.PAGE}")
     if found["fidelity"]["verdict"]["grade"] == "hopeless":
         print_message("error", f"the twin is hopeless: {found['fidelity']['verdict']['why']}")
         raise typer.Exit(HOPELESS)
@@ -196,11 +198,11 @@ def _answer(
 @whatif_app.command("collect")
 @reporting
 def whatif_collect(
-    days: Annotated[float, typer.Option(help="How many days, up to now.")] = 30.0,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where it is kept.")] = Path("whatif"),
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Write numbers for users and names of jobs.")] = False,
+    days: Annotated[float, typer.Option(help="Number of days, up to now.")] = 30.0,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the collected data.")] = Path("whatif"),
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace user and job names by numbers.")] = False,
 ) -> None:
-    """Ask the Slurm of this host about its last days, and keep what `whatif run` needs."""
+    """Collect the last days' data from this host's Slurm, as input of `whatif run`."""
     from cpsched_sim.whatif.slurm_collection import collect
 
     found = collect(days, out, anonymous)

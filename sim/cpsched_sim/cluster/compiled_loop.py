@@ -92,7 +92,7 @@ def run_rounds(
         result = rounds(cluster.state, method, counts, ARRIVAL_ORDER)
         if result == FAULTY:
             slot = int(cluster.slot_of_start(cluster.state.fault))
-            violations.append(f"job {cluster.jobs[slot].id}: does not fit the cluster as it is")
+            violations.append(f"job {cluster.jobs[slot].id}: does not fit the cluster in its current state")
         tell()
     found = {"none-starts": counts.none, "some-start": counts.some, "all-start": counts.every}
     paths.update({name: n for name, n in found.items() if n})

@@ -68,7 +68,7 @@ NOTHING_FITS = "nothing-fits"
 FAILED = Decision(NO_STARTS, Effort("failed"))
 """The decision of a round in which the policy failed; see `Schedule.violations`."""
 
-UNNAMED_FAULT = "the cluster refused the starts of a round, and no rule was named"
+UNNAMED_FAULT = "the cluster rejected the starts of a round without naming a rule"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -139,7 +139,7 @@ class SimulatedCluster:
     def submit(self, job: Job, run_s: int) -> str | None:
         """Queue `job` with its real run time; return the reason if the job can never run, else None."""
         if job.id in self.table.slots():
-            raise InvalidValue("job", job.id, "was submitted before")
+            raise InvalidValue("job", job.id, "was already submitted")
         reason = self.why_infeasible(job.request)
         if reason is None:
             slot = self._add(job, run_s)
@@ -190,7 +190,9 @@ class SimulatedCluster:
         if fault >= 0:
             slot = int(starts.slots[fault])
             known = 0 <= slot < len(self.jobs)
-            raise InvalidValue("start", self.jobs[slot].id if known else slot, "does not fit the cluster as it is")
+            raise InvalidValue(
+                "start", self.jobs[slot].id if known else slot, "does not fit the cluster in its current state"
+            )
 
     def try_apply(self, starts: Starts) -> int:
         """Start jobs now and return -1; if a start breaks the fit rule, start none and return its position."""

@@ -77,8 +77,9 @@ def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> s
     """
     rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
-        f"Ratios to {BASELINE} with the same estimates (geometric means over workloads), in brackets the "
-        f"interval of {LEVEL:.0%}. Lower is better. The last columns are CPU time per decision and cases with results.",
+        f"Ratios to {BASELINE} with the same estimates (geometric means over workloads), with the "
+        f"{LEVEL:.0%} interval in brackets. Lower is better. "
+        "The last columns are CPU time per decision and cases with results.",
     ]
     headings = [heading(name).partition(",")[0] for name in metrics]
     for estimate in dict.fromkeys(row["predictor"] for row in rows):

@@ -235,7 +235,9 @@ class _Reading:
         name = labels["trace"]
         if name not in self.words.traces:
             known = ", ".join(self.words.traces)
-            raise self.tree.make_error((*where, *_spelled(where, "trace")), name, f"must be one of traces: {known}")
+            raise self.tree.make_error(
+                (*where, *_spelled(where, "trace")), name, f"must be one of the study's traces: {known}"
+            )
         if name not in self._traces:
             self._traces[name] = self._read_trace(name, self.words.traces[name])
         return self._traces[name]

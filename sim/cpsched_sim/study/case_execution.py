@@ -161,7 +161,7 @@ def _sequence(workload: Workload, first: int, jobs: int) -> Workload:
     """Return the `jobs` jobs of a workload that begin at index `first`."""
     found = workload.jobs[first : first + jobs]
     if len(found) < jobs:
-        raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, no sequence of {jobs} from job {first} on")
+        raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, but {jobs} are needed from job {first} on")
     return replace(workload, jobs=found)
 
 

@@ -58,7 +58,7 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     places = rank_policies(rows, name)
     yield ReportHeading(f"Ranking by {heading(name)}")
     if not places:
-        why = "in no workload do all policies have a figure above zero" if rows else "no results yet"
+        why = "no workload has a figure above zero for every policy" if rows else "no results yet"
         yield ReportParagraph(f"None: {why}, or fewer than two policies.")
         return
     shared = complete_rows(rows, name)
@@ -84,8 +84,8 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
     units = places[-1].ratio
     sentences = [
         f"Over {units.units} {units.of} that all policies share; ratios are geometric means of pairs.",
-        "The interval of one comparison has a confidence of 95 %. Policies differ if they differ in wider intervals, "
-        f"which hold for all {len(places) * (len(places) - 1) // 2} comparisons together with 95 %.",
+        "Each interval has a confidence of 95 %. Policies differ significantly if their wider interval excludes 1; "
+        f"all {len(places) * (len(places) - 1) // 2} wider intervals hold together with a confidence of 95 %.",
     ]
     if units.units < 2:
         sentences = ["One workload and no seeds: ratios without intervals, so no difference is significant."]

@@ -98,7 +98,7 @@ def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
         else _of_sinfo(text, where)
     )
     if not found.nodes:
-        raise InputError(f"{where}: has no node; print the nodes with: {SCONTROL}")
+        raise InputError(f"{where}: contains no nodes; print the nodes with: {SCONTROL}")
     return found
 
 

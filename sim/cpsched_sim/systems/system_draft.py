@@ -76,7 +76,7 @@ def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> Syste
         notes.append(f"Missing, and therefore left out: {abbreviated_names(printed.lacks)}. For all, use: {SINFO}.")
     if away:
         notes.append(
-            f"{len(away)} were down, drained or reserved when this was printed, but count: {abbreviated_names(away)}."
+            f"{len(away)} were down, drained or reserved when printed, but are included: {abbreviated_names(away)}."
         )
     if others:
         notes.append(f"Left out, since no trace requests them: {abbreviated_names(others)}.")

@@ -105,17 +105,21 @@ class SystemFile(FileSection):
             raise ValueError("resources must be different")
         nodes = sum(kind.count for kind in self.node_types.values())
         if nodes > MAX_NODES:
-            raise ValueError(f"node_types have {nodes:,} nodes, must not be more than {MAX_NODES:,}")
+            raise ValueError(f"node_types have {nodes:,} nodes, but at most {MAX_NODES:,} are allowed")
         if len(self.node_types) + len(self.partitions) > MAX_NODE_SETS:
-            raise ValueError(f"node_types and partitions must not be more than {MAX_NODE_SETS:,}")
+            raise ValueError(f"node_types and partitions must together have at most {MAX_NODE_SETS:,} entries")
         for name, kind in self.node_types.items():
             if unknown := set(kind.each) - known:
-                raise ValueError(f"node_types.{name}.each names {', '.join(sorted(unknown))}, not in resources")
+                raise ValueError(
+                    f"node_types.{name}.each names {', '.join(sorted(unknown))}, which resources does not list"
+                )
         for name, types in self.partitions.items():
             if missing := set(types) - set(self.node_types):
-                raise ValueError(f"partitions.{name} names {', '.join(sorted(missing))}, not in node_types")
+                raise ValueError(
+                    f"partitions.{name} names {', '.join(sorted(missing))}, which node_types does not list"
+                )
         if self.power is not None and (strange := set(self.power.watts) - known):
-            raise ValueError(f"power.watts names {', '.join(sorted(strange))}, not in resources")
+            raise ValueError(f"power.watts names {', '.join(sorted(strange))}, which resources does not list")
         if not self.node_types and self.units.rule != "pool":
             raise ValueError("node_types may be left out with the unit rule pool only")
         if self.units.memory != "none" and "memory_mib" not in known:

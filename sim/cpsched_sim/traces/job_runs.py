@@ -15,9 +15,9 @@ TASKS = 10**7
 _UNNUMBERED = 5 * 10**6
 """Offset if task numbers are lost: -75000001 is the second task of array 7. Slurm's task numbers end at 4,000,000."""
 _MOST_UNNUMBERED = 4 * 10**6
-READ_BEFORE = "line of a job that was read before"
+READ_BEFORE = "repeats a job that was already read"
 FURTHER_RUN = "is a further run of a job that was requeued"
-UNDER_ONE_NUMBER = "has number and start of another job, but other end or nodes: taken for a task of an array"
+UNDER_ONE_NUMBER = "has the number and start of another job, but a different end or nodes: read as an array task"
 
 
 class _Several:
@@ -82,5 +82,5 @@ class JobRunNumbering:
 
     def _task(self, id: int, number: int) -> int:
         if number >= _MOST_UNNUMBERED or id * TASKS > MAX_ID - TASKS:
-            raise InvalidValue("job", id, "is the number of too many jobs")
+            raise InvalidValue("job", id, "is shared by too many jobs")
         return -(id * TASKS + _UNNUMBERED + number)

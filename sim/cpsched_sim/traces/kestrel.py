@@ -97,7 +97,7 @@ class KestrelTraceReader(ParquetTraceReader):
         joules = self._whole("consumed_energy_raw_joules") or 0
         power_w = round(joules / run_s) if 0 < joules <= _MOST_W * MAX_TIME_S else 0
         if joules and not 0 < power_w <= _MOST_W:
-            self.tally.ignored["consumed_energy_raw_joules is more, or less, than a job can draw"] += 1
+            self.tally.ignored["consumed_energy_raw_joules is outside the range that a job can draw"] += 1
         return power_w if 0 < power_w <= _MOST_W else None
 
 

@@ -73,7 +73,7 @@ class NativeTraceReader(TraceReader):
             self._at = len(FIXED) + (columns[len(FIXED)] == START)
             resources = columns[self._at :]
             if not resources or len(resources) > MAX_RESOURCES or len({*resources, ""}) <= len(resources):
-                rule = f"must be names of at most {MAX_RESOURCES} resources, each once"
+                rule = f"must be at most {MAX_RESOURCES} different resource names"
                 raise self._wrong("columns", ",".join(resources), rule)
             return resources
         raise self._wrong("columns", "", "the line of column names is missing")
@@ -155,7 +155,7 @@ def _row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[ob
     amounts = dict(ask.each)
     for word in (ask.partition, record.user, record.name, record.queue, record.account):
         if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
-            raise InputError(f"job {record.id}: {quote_value(word)}: a word of a trace must have no line breaks")
+            raise InputError(f"job {record.id}: {quote_value(word)}: a word of a trace must not contain line breaks")
     return [
         record.id,
         record.submit_s,

@@ -40,7 +40,7 @@ class ParquetTraceReader(TraceReader):
         self._asks: dict[UnitsRequest, UnitsRequest] = {}
         there = columns_of(path)
         if missing := [name for name in self.NEEDED if name not in there]:
-            raise self._wrong("columns", ", ".join(missing), "must be there")
+            raise self._wrong("columns", ", ".join(missing), "must be in the table")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         for number, row in rows_of(self.path, {*self.NEEDED, *self.ALSO}):

@@ -58,9 +58,9 @@ _NO_PROJECT = "_pbs_project_default"
 _TIMES = {"ctime", "etime", "start", "end"}
 _COUNT = _TIMES | {"user", "jobname", "queue", "exec_host", "Resource_List.walltime", "Resource_List.select"}
 """Fields that must occur only once per line."""
-FORGED = "a field occurs twice: a user's text imitates fields"
-ARRAYS = "the array as a whole, whose subjobs are jobs"
-SUSPENDED = "was suspended, and that time counts as run time"
+FORGED = "a field occurs twice because a user's text looks like fields"
+ARRAYS = "the array as a whole: its subjobs are read as jobs"
+SUSPENDED = "was suspended; that time counts as run time"
 STARTED = "still running when the file was made"
 WAITED = "still waiting when the file was made"
 MOVED = "M"

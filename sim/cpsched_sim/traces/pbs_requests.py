@@ -26,10 +26,10 @@ _SLOTS = re.compile(r"([^/+()]+)/(\d{1,9}(?:[-,]\d{1,9})*)(?:\*(\d{1,9}))?", re.
 _GPUS = ("ngpus", "naccelerators")
 _KNOWN_OF_TORQUE = {"ppn", "gpus"}
 _KNOWN = {"ncpus", "mem", "mpiprocs", "ompthreads", *_GPUS}
-DIFFERENT = "the chunks of select differ: taken for units that are alike, with the same sums"
-OTHERS = "chunks ask for more than cores, memory and GPUs, which does not count"
-NOTHING = "asks for nothing, and is taken for one core"
-GROUPED = "place=group=..., which does not count"
+DIFFERENT = "the chunks of select differ: read as equal units with the same totals"
+OTHERS = "chunks request more than cores, memory and GPUs: the rest is ignored"
+NOTHING = "requests nothing: read as one core"
+GROUPED = "place=group=... is ignored"
 
 
 class PbsRequestedUnits(NamedTuple):

@@ -60,10 +60,10 @@ _KNOWN_ASKS = 65_536
 Taken = Sequence[str]
 """Assumptions about a job, one sentence each."""
 _NO_NUMBER = (
-    "a time like 1-02:00:00; minutes belong into TimelimitRaw: rename the column, or --columns TimelimitRaw=Timelimit"
+    "a time like 1-02:00:00; minutes belong in TimelimitRaw: rename the column, or use --columns TimelimitRaw=Timelimit"
 )
-NAME_GOES_ON = "the job's name holds a line end, and counts with a blank in its place"
-OTHER_COLUMNS = "header lines in another order than the first, which holds for the lines below them"
+NAME_GOES_ON = "the job name contains a line break, which is read as a space"
+OTHER_COLUMNS = "header lines in a different order than the first: used for the lines below them"
 _SHORT_STATES = {"R": "RUNNING", "PD": "PENDING", "S": "SUSPENDED", "CG": "COMPLETING", "CA": "CANCELLED"}
 """Job states by squeue's abbreviation."""
 _NEVER_RAN = {
@@ -110,7 +110,7 @@ class SacctReader(TraceReader):
         self._cluster = ""
         self.line, first = next(((at, text) for at, text in lines_of(path) if text.strip()), (0, ""))
         if is_aligned(first):
-            raise self._wrong("columns", first.strip(), "must be separated: ask sacct for them with --parsable2")
+            raise self._wrong("columns", first.strip(), "must be separated: run sacct with --parsable2")
         self._use(AccountingColumns.of(first, dialect.columns))
 
     def _use(self, columns: AccountingColumns) -> None:
@@ -191,7 +191,7 @@ class SacctReader(TraceReader):
             if text.strip("\r\n") == self.columns.header:
                 return
             if self.columns.by_place and self.columns.is_other(text):
-                raise InvalidValue("columns", text.strip(), "must be those of the first line, as --columns has them")
+                raise InvalidValue("columns", text.strip(), "must be those of the first line, as --columns lists them")
             columns = AccountingColumns.of(text, self._dialect.columns)
         except InvalidValue as error:
             raise self._wrong(error.field, error.value, error.rule) from error
@@ -219,7 +219,7 @@ class SacctReader(TraceReader):
         if all(len(at) < 2 for at in found):
             return [at[0] if at else None for at in found]
         times, certain = resolve_times(found, self._elapsed_s(fields))
-        how = "resolved by Elapsed and the order of times" if certain else "taken for the first"
+        how = "resolved by Elapsed and the order of times" if certain else "read as the first of the two"
         self.tally.taken[f"a time is in the hour that the clock showed twice, {how}"] += 1
         return times
 
@@ -248,7 +248,7 @@ class SacctReader(TraceReader):
             elapsed_s = self._elapsed_s(fields)
             if elapsed_s is not None and abs(run_s - elapsed_s) == HOUR_S:
                 self.tally.taken[
-                    "Elapsed is an hour off End - Start, and is used: the clock changed, so set --zone"
+                    "Elapsed is used, since it differs by an hour from End - Start: the clock changed, so set --zone"
                 ] += 1
                 run_s = elapsed_s
         return run_s if run_s > 0 else None
@@ -330,7 +330,7 @@ class SacctReader(TraceReader):
         """Return the number of nodes, or 1 if unknown, which is recorded in `taken`."""
         if text.lower() not in UNKNOWN:
             return self._whole("NNodes", text)
-        taken.append("the number of nodes is missing, and taken for 1")
+        taken.append("the number of nodes is missing: read as 1")
         return 1
 
     def _gpus(self, tres: dict[str, str]) -> int:
@@ -348,7 +348,7 @@ class SacctReader(TraceReader):
     def _mib(self, text: str) -> int:
         match = _MEMORY.match(text)
         if not match:
-            raise self._wrong("mem", text, "must be a number with K, M, G, T or P")
+            raise self._wrong("mem", text, "must be a number followed by K, M, G, T or P")
         mib = -(-float(match[1]) * _MIB_PER[match[2]] // 1)
         if not mib <= MAX_AMOUNT:  # NaN if the number has too many digits
             raise self._wrong("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")

@@ -255,7 +255,7 @@ class TraceReader:
         """Return the recorded start if it is plausible; otherwise count it and return None."""
         if start_s >= submit_s:
             return start_s
-        self.tally.taken["the start is before the submission, and does not count as recorded"] += 1
+        self.tally.taken["the start is before the submission: read as not recorded"] += 1
         return None
 
     def _unlimited_s(self, run_s: int) -> int:

@@ -112,7 +112,7 @@ class TuningResult:
     def sentence(self) -> str:
         """Return the verdict as a sentence."""
         if self.verdict == "none":
-            return f"No setting keeps the limits of the goal ({self.goal})."
+            return f"No setting stays within the limits of the goal ({self.goal})."
         if self.verdict == "keep":
             return "Keep the present setting: none within the limits was better on the windows used for choosing."
         assert self.chosen is not None

@@ -75,21 +75,23 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
     if first_s == submits[0] and last_s - first_s < 0.95 * 7 * DAY_S * weeks:
         notes.append(f"the trace has {(last_s - first_s) / 7 / DAY_S:.1f} weeks, fewer than the {weeks:g} requested")
     length_s = min(int(window_days * DAY_S), (last_s - first_s) // FEWEST_WINDOWS)
-    require(length_s > 0, "trace", f"{last_s - first_s} s", "must last longer to be cut into windows")
+    require(length_s > 0, "trace", f"{last_s - first_s} s", "is too short to be cut into windows")
     if length_s < window_days * DAY_S:
         notes.append(f"windows are {length_s / DAY_S:.2g} days long, so that there are {FEWEST_WINDOWS}")
     begins = [last_s - length_s * (at + 1) for at in range((last_s - first_s) // length_s)][::-1]
     found = [cut_window(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
     kept = [window for window in found if window.judged >= FEWEST_JOBS]
     if len(kept) < len(found):
-        notes.append(f"{len(found) - len(kept)} of {len(found)} windows have fewer than {FEWEST_JOBS} jobs: left out")
+        notes.append(
+            f"{len(found) - len(kept)} of {len(found)} windows have fewer than {FEWEST_JOBS} jobs and are left out"
+        )
     cut = sum(window.to_s - window.from_s < length_s for window in kept)
     if cut:
-        notes.append(f"{cut} windows have more than {most_jobs:,} jobs, and were cut there")
+        notes.append(f"{cut} windows have more than {most_jobs:,} jobs and were cut there")
     if len(kept) < FEWEST_WINDOWS:
         raise InputError(
-            f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, and "
-            f"{FEWEST_WINDOWS} are needed: more weeks, or shorter windows"
+            f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, but "
+            f"{FEWEST_WINDOWS} are needed: use more weeks or shorter windows"
         )
     sides: tuple[list[TuningWindow], list[TuningWindow]] = ([], [])
     for at, window in enumerate(kept):

@@ -150,7 +150,7 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
         "system": {"name": window.system.name, "guessed_by": window.guessed, "nodes": nodes or None},
         "window": {
             "from": window.to_local_time(window.from_s).isoformat(), "to": window.to_local_time(window.to_s).isoformat(),  # noqa: E501
-            "zone": window.zone or "UTC, or as the file has them",
+            "zone": window.zone or "UTC, or as in the file",
             "jobs": {name: roles[at] for at, name in enumerate(ROLES)},
             "users": len({item.job.user for item in window.judged_jobs()}),
         },
@@ -193,7 +193,9 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
         f"The twin's fidelity is {near['verdict']['grade']}."
     )
     if found["stopped"]:
-        third = "The twin differs too much from what happened to be a baseline, so no other case was replayed."
+        third = (
+            "The twin differs too much from the real schedule to serve as a baseline, so no other case was replayed."
+        )
     elif not found["cases"]:
         third = "No other case was requested."
     else:

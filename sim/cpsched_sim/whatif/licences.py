@@ -98,9 +98,9 @@ def parse_totals(text: str) -> dict[str, int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _ONE.fullmatch(part)
         if not match or int(match[2]) > MAX_AMOUNT:
-            raise InvalidValue(OPTION, part, f"must be NAME=NUMBER, the number up to {MAX_AMOUNT:,}")
+            raise InvalidValue(OPTION, part, f"must be NAME=NUMBER, with a number up to {MAX_AMOUNT:,}")
         found[match[1].removeprefix(TRES).lower()] = int(match[2])
-    require(bool(found), OPTION, text, "must name at least one")
+    require(bool(found), OPTION, text, "must name at least one licence")
     return found
 
 

@@ -73,7 +73,7 @@ def _first(found: Found) -> Iterator[ReportBlock]:
     grade = near["verdict"]["grade"]
     yield ReportParagraph(
         f"{_cap(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
-        f"{format_duration(near['tolerance_s'])} of the real ones; in the mean hour its use of the machine is off by "
+        f"{format_duration(near['tolerance_s'])} of the real ones; on average, its hourly use of the machine is off by "
         f"{near['use_off']:.1%}.",
         f"verdict {grade}", f"Fidelity: {grade}.",
     )  # fmt: skip
@@ -85,7 +85,7 @@ def _fidelity(found: Found) -> Iterator[ReportBlock]:
     yield ReportTable("Figures", ("figure", "real", "twin", "off by"), [
         [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("real", "twin")), format_difference(row["off"], row["unit"])]  # noqa: E501
         for row in near["figures"]])  # fmt: skip
-    yield ReportTable("By class, mean waits", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
+    yield ReportTable("Mean waits by class", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
         [_class(row), f"{row['jobs']:,}", format_duration(row["real_mean_wait_s"]), format_duration(row["twin_mean_wait_s"]),  # noqa: E501
          format_difference(row["difference_s"], "s"), format_difference_range(row["difference_interval_s"], "s"),
          f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
@@ -164,7 +164,7 @@ def _case(case: Found, at: int) -> Iterator[ReportBlock]:
     yield ReportTable("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "significant?"), [
         [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),  # noqa: E501
          format_difference(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
-    classes = ReportTable("By class, mean waits", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
+    classes = ReportTable("Mean waits by class", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
         [_class(row), f"{row['jobs']:,}", format_duration(row["twin_mean_wait_s"]), format_duration(row["case_mean_wait_s"]),  # noqa: E501
          *_differs(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
     drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
@@ -206,7 +206,7 @@ def _settings(found: Found) -> Rows:
     react = "users who react, too" if found["sessions"] else "open replays alone"
     blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} resampled"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
-    yield ["started later than really, for lack of capacity", f"{found['late_begins']:,}"]
+    yield ["started later than in reality, for lack of capacity", f"{found['late_begins']:,}"]
     yield ["cpsched", f"{found['version']}, {found['date']}"]
     yield from ([name, str(value) or "-"] for name, value in found.get("digests", {}).items())
 

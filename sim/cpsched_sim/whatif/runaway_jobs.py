@@ -17,7 +17,7 @@ from cpsched_sim.whatif.licences import most_at_once
 HOUR_S, DAY_S = 3_600, 86_400
 LONGEST_WAIT_S = 30 * DAY_S
 OVER_LIMIT = "runaway job: running far beyond its time limit"
-OVER_NODE = "runaway job: running where others had the node meanwhile"
+OVER_NODE = "runaway job: running on a node that other jobs had meanwhile"
 OVER_WAIT = "runaway job: waiting far longer than any job did"
 OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
 

@@ -32,8 +32,8 @@ def list_changes(earlier: Path, later: Path) -> list[str]:
         *_differences("partition", _partitions(earlier), _partitions(later)),
         *_differences("QOS", _qos(earlier), _qos(later)),
         *_differences("licence", _licences(earlier), _licences(later)),
-        *_listed("new: away until the first job ran there", after.keys() - before.keys()),
-        *_listed("gone, and missing in the replay", before.keys() - after.keys()),
+        *_listed("new: unavailable until the first job ran there", after.keys() - before.keys()),
+        *_listed("gone and not in the replay", before.keys() - after.keys()),
         *_listed(
             "with changed amounts; the replay uses the later ones",
             {name for name in before.keys() & after.keys() if _amounts(before[name]) != _amounts(after[name])},

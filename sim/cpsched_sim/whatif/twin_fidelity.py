@@ -76,13 +76,13 @@ def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 
     """
     said = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
     if use_off > USE_OFF:
-        return HOPELESS, f"in the mean hour its use of the machine is off by {use_off:.0%} of it"
+        return HOPELESS, f"on average, its hourly use is off by {use_off:.0%} of the machine"
     off_s = max(abs(twin_s - real_s), by_size_s)
     if off_s <= SMALL_S:
         return "good", f"{said}: less than a minute apart"
     part = off_s / max(1e-9, min(real_s, twin_s))
     grade = next((name for most, name in GRADES if part <= most), HOPELESS)
-    return grade, f"{said}; by size of job it is {format_duration(off_s)} off, {part:.0%} of the shorter of the two"
+    return grade, f"{said}; by job size, it is off by {format_duration(off_s)}, {part:.0%} of the shorter of the two"
 
 
 def _rows(

@@ -87,7 +87,7 @@ class WhatIfCase:
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise InvalidValue("--with", text, f"must be readable as words: {error}") from error
+            raise InvalidValue("--with", text, f"must be words as in a shell: {error}") from error
         changes: dict[str, str] = {}
         rest: list[str] = []
         for word in words:
@@ -175,7 +175,9 @@ def _check_spelling(error: UnknownName) -> None:
     """Raise `InvalidValue` for an unknown name that is a slurm.conf line or resembles a mode or change."""
     name = error.name.lower()
     if name.startswith("priority"):
-        rule = "is a part of the site's policy: change it in a copy of the policy file, and give that by --with-policy"
+        rule = (
+            "is part of the site policy: change it in a copy of the policy file, and pass the copy with --with-policy"
+        )
         raise InvalidValue("setting", error.name, rule) from error
     if name in BOUNDS:
         raise InvalidValue("setting", error.name, f"must be given as {PARAMETERS}={name}=NUMBER") from error
@@ -191,19 +193,24 @@ def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
 def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
     paced = [name for name in (INTERVAL, LAG) if name in changes]
     if paced and spec.dispatcher in BY_SLURM:
-        rule = f"is for a bridge that starts jobs itself; under {spec.dispatcher} Slurm does, at its own pace"
+        rule = f"applies to a bridge that starts jobs; under {spec.dispatcher}, Slurm starts them at its own pace"
         raise InvalidValue(paced[0], changes[paced[0]], rule)
     DecisionTiming.of(changes)
     if (count := changes.get("add-nodes")) is not None:
-        require(count.isdecimal() and 0 < int(count) <= 10**6, "add-nodes", count, "must be a number from 1 on")
+        require(
+            count.isdecimal() and 0 < int(count) <= 10**6,
+            "add-nodes",
+            count,
+            "must be a whole number from 1 to 1,000,000",
+        )
     if (part := changes.get("walltimes")) is not None:
         try:
             right = 0 < float(part) <= 1
         except ValueError:
             right = False
-        require(right, "walltimes", part, "must be a part of the limits, from 0 to 1")
+        require(right, "walltimes", part, "must be a fraction of the limits, above 0 and at most 1")
     for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
-        require(name not in changes or needs in changes, name, changes.get(name), f"belongs to {needs}")
+        require(name not in changes or needs in changes, name, changes.get(name), f"requires {needs}")
 
 
 def _with_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
@@ -240,7 +247,7 @@ def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
     others = {name: types for name, types in file.partitions.items() if name != partition}
     known = ", ".join(file.partitions) or "it has none"
     require(partition in file.partitions, "remove-partition", partition, f"must be a partition of {file.name}: {known}")
-    require(bool(others), "remove-partition", partition, "is the only one")
+    require(bool(others), "remove-partition", partition, "is the only partition")
     largest = max(others, key=lambda name: sum(file.node_types[kind].count for kind in others[name]))
     into = into or largest
     require(into in others, "into", into, f"must be another partition of {file.name}: {', '.join(others)}")

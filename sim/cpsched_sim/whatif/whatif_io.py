@@ -67,7 +67,7 @@ def read_window(
         if folder is not None:
             before = SlurmCollectionFolder.of(earlier) if earlier is not None else None
             return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})
-        require(earlier is None, "--earlier", str(earlier), "is for a folder of `cpsched whatif collect`")
+        require(earlier is None, "--earlier", str(earlier), "requires a folder written by `cpsched whatif collect`")
         history = read_history(source, lenient, format, dialect)
         file, guessed = system_of(history, system, GUESSED)
         window = window_of(history, file, span, guessed, dialect.zone, site, (), totals)
@@ -88,7 +88,7 @@ def _read_folder(
     window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
     window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
     if strange:
-        note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone, or that changed: left out"
+        note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone or have changed: left out"
         window = replace(window, notes=(*window.notes, note))
     digests = _digests(window, folder.accounting_path, lenient, dialect)
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
@@ -107,7 +107,7 @@ def _unlike(
                 "The replay uses the latest; --earlier FOLDER shows what changed"
             )
         return
-    require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected before")
+    require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected earlier")
     when = f"{window.to_local_time(earlier.until_s):%Y-%m-%d %H:%M}"
     found = list_changes(earlier.path, folder.path)
     if not found:

@@ -169,7 +169,7 @@ def window_of(
         first, last = (_shown(history, at, zone) for at in _ends(history))
         spoken = f"{_shown(history, from_s, zone)} to {_shown(history, to_s, zone)}"
         raise InputError(
-            f"{history.path}: no job that ran became eligible from {spoken}; its jobs came {first} to {last}"
+            f"{history.path}: no job that ran became eligible from {spoken}; the file has jobs from {first} to {last}"
         )
     last_needed_s = max((r.start_s or 0) for r in judged)
     target = System(system, history.header)
@@ -209,7 +209,7 @@ def window_of(
     drafts.sort(key=lambda draft: draft[0].job.submit_s)
     jobs = [draft[0] for draft in drafts]
     if not any(draft[2] == JUDGED for draft in drafts):
-        raise InputError(f"{history.path}: no job of the window fits {system.name}: {next(iter(too_large), '')}")
+        raise InputError(f"{history.path}: no job in the window fits {system.name}: {next(iter(too_large), '')}")
     if strange:
         names = ", ".join(quote_value(name) for name, _ in strange.most_common(MOST_NAMED))
         notes.append(

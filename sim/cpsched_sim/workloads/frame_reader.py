@@ -28,12 +28,17 @@ class FrameReader(ParquetTraceReader):
         TraceReader.__init__(self, Path("frame"), lenient)
         known = {*self.NEEDED, *self.ALSO}
         for name, theirs in columns.items():
-            require(name in known, "columns", name, f"must be of {', '.join(sorted(known))}")
+            require(name in known, "columns", name, f"must be one of {', '.join(sorted(known))}")
             require(theirs in frame.columns, f"columns[{name!r}]", theirs, "must be a column of the frame")
         table = frame.reset_index() if frame.index.name == columns.get("job", "job") else frame
         table = table.rename(columns={theirs: name for name, theirs in columns.items()})
         missing = [name for name in self.NEEDED if name not in table.columns]
-        require(not missing, "columns", ", ".join(missing), "must be there; columns={NAME: COLUMN} names others")
+        require(
+            not missing,
+            "columns",
+            ", ".join(missing),
+            "must be in the frame; use columns={NAME: COLUMN} for other names",
+        )
         table = table[[name for name in table.columns if name in known]].astype(object)
         self.rows = table.where(table.notna(), None).to_dict("records")
 

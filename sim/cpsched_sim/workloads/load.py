@@ -108,7 +108,9 @@ class Workload:
         wanted = DateRange(str(from_), str(to), zone)
         epoch_s = epoch_of(self.header)
         if not (jobs := wanted.select_jobs(self.jobs, epoch_s)):
-            raise InputError(f"{self.name}: no job arrives in that part; its jobs: {dates_of(self.jobs, epoch_s)}")
+            raise InputError(
+                f"{self.name}: no job arrives in that range; the trace covers {dates_of(self.jobs, epoch_s)}"
+            )
         return self._part(jobs, asdict(wanted))
 
     def head(self, jobs: int) -> Workload:
@@ -300,7 +302,7 @@ def _part(
     epoch_s = epoch_of(reader.header)
     if part := between.select_jobs(jobs, epoch_s)[:max_jobs]:
         return part
-    raise InputError(f"{reader.path}: no job arrives in that part; its jobs: {dates_of(jobs, epoch_s)}")
+    raise InputError(f"{reader.path}: no job arrives in that range; the trace covers {dates_of(jobs, epoch_s)}")
 
 
 def _jobs(

@@ -240,7 +240,7 @@ def test_the_retired_lane_is_ignored_with_a_warning(four_jobs, command):
     result = invoke(command, four_jobs, "--dispatcher", "list-saf", "--lane", "fast", "--json")
     assert (
         result.exit_code,
-        result.stderr.count("warning: --lane is ignored: remove it; long traces run compiled"),
+        result.stderr.count("warning: --lane is ignored: remove it; long traces are replayed by compiled code"),
     ) == (0, 1)
     assert "--lane" not in invoke(command, "--help").stdout
 

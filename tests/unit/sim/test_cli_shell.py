@@ -205,7 +205,7 @@ def test_a_comparison_goes_on_where_it_was_stopped(four_jobs, tmp_path):
     assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
     assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]
     assert compare("--dispatcher", "greedy", "--resume")[1] == (
-        "note: 1 of 1 combination was finished before; 2 others stay\n"
+        "note: 1 of 1 combination was finished before; 2 other results are kept\n"
     )
     summary = tmp_path / "out" / "greedy-walltime" / "summary.json"
     for damaged in ("", "{", "[]", summary.read_text().replace('"bsld"', '"dlsb"')):
@@ -280,7 +280,7 @@ def test_a_former_name_of_an_option_works_and_warns(four_jobs, words, warnings):
 def test_a_comparison_has_one_form(four_jobs):
     ended = invoke("compare", four_jobs, "-d", "easy", "--csv", "--json")
     assert (ended.exit_code, ended.stderr) == (
-        2, "error: --json, --csv, --markdown=['--json', '--csv']: only one of them\n"
+        2, "error: --json, --csv, --markdown=['--json', '--csv']: must not be set together: use one of them\n"
     )  # fmt: skip
 
 

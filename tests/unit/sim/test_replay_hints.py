@@ -9,7 +9,7 @@ import cpsched_sim
 from cpsched_sim.cli import app
 from cpsched_sim.cli.workload_command import workload_eurora
 
-TOLD = "of the jobs outlived their estimates, and overrun=one-second then expects each to end in a second"
+TOLD = "of the jobs ran longer than estimated; overrun=one-second then expects each to end within a second"
 
 
 @pytest.fixture(scope="module")

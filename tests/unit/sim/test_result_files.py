@@ -155,7 +155,7 @@ def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
     assert invoke("compare", four_jobs, "--dispatcher", "easy", "--out", out, "--plots").exit_code == 0
     before = content(out)
     added = invoke("compare", four_jobs, "--dispatcher", "fcfs", "--out", out, "--resume", "--json")
-    assert added.stderr == "note: 0 of 1 combination was finished before; 1 other stays\n"
+    assert added.stderr == "note: 0 of 1 combination was finished before; 1 other result is kept\n"
     assert [row["dispatcher"] for row in json.loads(added.stdout)["results"]] == ["fcfs", "easy"]
     assert rows_of(out) == [("fcfs", "walltime"), ("easy", "walltime")]
     after = content(out)

@@ -178,7 +178,11 @@ def test_settings_of_a_search_have_names(four_jobs):
 @pytest.mark.parametrize(
     ("dispatcher", "settings", "message"),
     [
-        ("pcp20", {"limit_s": 1.0, "effort": 5}, r"limit_s, effort=\(1.0, 5\): only one of them"),
+        (
+            "pcp20",
+            {"limit_s": 1.0, "effort": 5},
+            r"limit_s, effort=\(1.0, 5\): must not be set together: use one of them",
+        ),
         ("easy", {"seed": 1}, "seed=1: is not a parameter of easy, which does not search"),
     ],
 )

@@ -278,7 +278,7 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
     content["result"]["figures"]["bsld"] = 0.5
     (out / "cases" / name).write_text(json.dumps(content))
     found = invoke(path, "--out", out)
-    assert f"1 results changed since they were stored, and run again: {Path(name).stem}" in found.stderr
+    assert f"1 results have changed since they were stored; their cases run again: {Path(name).stem}" in found.stderr
     assert (found.exit_code, results_in(out)) == (0, before)
 
 
@@ -290,8 +290,8 @@ def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch)
     monkeypatch.setattr(StudyResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
-    assert "1 results were made by other code, data or settings: they are not used" in told
-    assert "4 of 4 replays were finished before" in told
+    assert "1 results were made with different code, data or settings and are not used" in told
+    assert "4 of 4 replays had already finished" in told
     (out / "cases" / "0.json").unlink()
     assert sorted(read) == sorted(Path(name).stem for name in results_in(out))
 

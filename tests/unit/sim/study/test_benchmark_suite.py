@@ -129,16 +129,16 @@ def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(
     arguments = ("--out", "mine", "--quick", "--dispatcher", "outsider:Own", "--from", "ours/results.jsonl")
     done = invoke("benchmark", *arguments)
     assert done.exit_code == 0, done.stderr
-    assert "16 results taken from ours/results.jsonl; 0 skipped: made by other code" in done.stderr
-    assert "16 of 24 replays were finished before" in done.stderr
+    assert "16 results taken from ours/results.jsonl; 0 skipped: other code" in done.stderr
+    assert "16 of 24 replays had already finished" in done.stderr
     assert "| outsider:Own |" in done.stdout
     assert (small / "mine" / benchmark_suite.TABLE).read_text() == done.stdout
     for case in (small / "ours" / "cases").iterdir():
         assert (small / "mine" / "cases" / case.name).read_bytes() == case.read_bytes()
     found = invoke("study", "verify", "mine", "--sample", 24)
-    assert found.stdout == "24 results read, 24 run again, 24 of them equal\n"
+    assert found.stdout == "24 results read, 24 run again, 24 of them identical\n"
     again = invoke("benchmark", "--out", "two", "--quick", "--from", "mine/results.jsonl")
-    assert "16 results taken from mine/results.jsonl; 8 skipped: made by other code" in again.stderr
+    assert "16 results taken from mine/results.jsonl; 8 skipped: other code" in again.stderr
 
 
 def kept_lines(small):

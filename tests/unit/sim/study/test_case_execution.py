@@ -56,7 +56,7 @@ def test_a_sequence_begins_on_an_empty_cluster(tmp_path):
 
 def test_a_sequence_beyond_the_end_of_the_trace_fails(tmp_path):
     found = decided(tmp_path, [line(1, 0), line(2, 1)], windows=[{"jobs": 2, "first": [1]}]).result
-    assert found["why"] == "four.swf: has 2 jobs, no sequence of 2 from job 1 on"
+    assert found["why"] == "four.swf: has 2 jobs, but 2 are needed from job 1 on"
 
 
 def test_the_days_of_a_window_begin_with_the_first_job(tmp_path):

@@ -30,7 +30,7 @@ def test_a_study_is_counted_run_told_and_verified(tmp_path):
     assert (done.exit_code, "## Ranking by mean wait, s" in done.stdout) == (0, True)
     again = json.loads(invoke("run", path, "--out", out, "--dry-run", "--json").stdout)
     assert (again["finished"], again["left"], again["estimate_s"]) == (4, 0, 0.0)
-    assert invoke("verify", out, "--sample", 2).stdout == "4 results read, 2 run again, 2 of them equal\n"
+    assert invoke("verify", out, "--sample", 2).stdout == "4 results read, 2 run again, 2 of them identical\n"
     lines = (out / "results.jsonl").read_text()
     assert '"bsld": 1' in lines
     (out / "results.jsonl").write_text(lines.replace('"bsld": 1', '"bsld": 2', 1))

@@ -139,7 +139,7 @@ def test_nodes_that_could_not_be_used_are_told_by_their_state(state, away):
         ("NodeName=a CPUTot=1 RealMemory=" + "9" * 30, "x:1: RealMemory: 9999"),
         ("NODELIST|CPUS|MEMORY\nn[1-2|1|1", "x:2: node list 'n.1-2': brackets do not match"),
         ("NODELIST|CPUS|MEMORY\nn1|1\n", "x:2: memory: nothing: must be a whole number"),
-        ("NODELIST|CPUS|MEMORY\n", "x: has no node"),
+        ("NODELIST|CPUS|MEMORY\n", "x: contains no nodes"),
         ("NODELIST REASON CPUS MEMORY\nn1 not ready 16 640\n", "x:2: fields: 5: must be 4"),
         ("CLUSTER|NODELIST|CPUS|MEMORY\nlab|n1|1|1\ngpu|n1|1|1\n", "x:3: CLUSTER: gpu: must be lab, as above"),
         ("CLUSTER: lab\nNODELIST CPUS MEMORY\nn1 1 1\nCLUSTER: gpu\n", "x:4: CLUSTER: gpu: must be lab"),

@@ -64,7 +64,7 @@ def test_what_its_owner_should_look_at_is_said():
     text, _ = drafted(*nodes, lacks=("GRES",))
     for said in (
         "# Missing, and therefore left out: GRES. For all, use: sinfo -N -o",
-        "# 1 were down, drained or reserved when this was printed, but count: a1.",
+        "# 1 were down, drained or reserved when printed, but are included: a1.",
         "# Left out, since no trace requests them: mic:2.",
         "# 2 have no memory configured, so no job that requests memory fits: a1, a2.",
         "# 1 are in none of the printed partitions: a3.",

@@ -106,8 +106,8 @@ def test_what_can_never_fit_is_refused():
         ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: must be above 0"),
         ("rule: cores", "rule: magic", "x.yaml:8: units.rule: magic:"),
         ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: cores_per_node is required by"),
-        ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 names c, not in node_types"),
-        ("cores: 8", "gpus: 8", "node_types.b.each names gpus, not in resources"),
+        ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 names c, which node_types does not list"),
+        ("cores: 8", "gpus: 8", "node_types.b.each names gpus, which resources does not list"),
         ("name: small", "nome: small", "x.yaml:1: name: nothing: must be given"),
         ("[cores, memory_mib]", "[cores", "x.yaml:4: yaml:"),
         (
@@ -115,7 +115,7 @@ def test_what_can_never_fit_is_refused():
             "count: 1000000000",
             "x.yaml:5: node_types.a.count: 1000000000: must be",
         ),
-        ("count: 2", "count: 250000", "node_types have 250,001 nodes, must not be more than 250,000"),
+        ("count: 2", "count: 250000", "node_types have 250,001 nodes, but at most 250,000 are allowed"),
         (
             "count: 2",
             "count: !!int x",
@@ -179,7 +179,7 @@ def test_a_system_may_have_a_cap_of_power():
         ("{ cap_w: 0, watts: { cores: 8 } }", "power.cap_w: 0"),
         ("{ cap_w: 5 }", "power.watts"),
         ("{ cap_w: 5, watts: {} }", "power.watts"),
-        ("{ cap_w: 5, watts: { gpus: 8 } }", "power.watts names gpus, not in resources"),
+        ("{ cap_w: 5, watts: { gpus: 8 } }", "power.watts names gpus, which resources does not list"),
     ],
 )
 def test_a_cap_of_power_that_makes_no_sense_is_refused(power, rule):

@@ -129,7 +129,7 @@ def test_subjobs_are_jobs_and_their_array_is_none(read):
     array = {"array_indices": "1-3"}
     reader, jobs = read(queued("7[].vm", **array), line(id="7[3].vm"), line(id="7[].vm", **array))
     assert [job.id for job in jobs] == [-70_000_003]
-    assert reader.tally.dropped == {"the array as a whole, whose subjobs are jobs": 1}
+    assert reader.tally.dropped == {"the array as a whole: its subjobs are read as jobs": 1}
 
 
 def test_each_run_of_a_requeued_job_is_a_job_and_the_second_arrives_when_the_first_ended(read):
@@ -169,13 +169,13 @@ def test_other_records_are_passed_over_and_time_suspended_is_told(read):
     licence, altered = f"{stamp(T0)};L;license;floating license", f"{stamp(T0)};a;7.vm;Priority=5"
     reader, jobs = read(*others, licence, altered, f"{stamp(T0)};z;7.vm;x=1", f"{stamp(T0)};z;7.vm;x=1", line())
     assert len(jobs) == 1
-    assert reader.tally.taken == {"was suspended, and that time counts as run time": 1}
+    assert reader.tally.taken == {"was suspended; that time counts as run time": 1}
 
 
 def test_a_file_joined_with_itself_counts_once(read):
     reader, jobs = read(line(), line())
     assert len(jobs) == 1
-    assert reader.tally.dropped == {"line of a job that was read before": 1}
+    assert reader.tally.dropped == {"repeats a job that was already read": 1}
 
 
 def test_an_account_that_looks_like_fields_drops_its_own_job_alone(read):

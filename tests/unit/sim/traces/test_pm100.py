@@ -158,7 +158,7 @@ def test_a_start_before_the_submission_does_not_count_as_recorded(read):
 def test_a_column_that_is_missing_is_named(read):
     row = pm100()
     del row["time_limit"], row["job_id"]
-    with pytest.raises(InvalidTrace, match=r"job_table.parquet:0: columns: job_id, time_limit: must be there"):
+    with pytest.raises(InvalidTrace, match=r"job_table.parquet:0: columns: job_id, time_limit: must be in the table"):
         read(row)
 
 

@@ -74,7 +74,7 @@ def test_without_a_header_the_columns_are_those_of_xdmod(tmp_path):
         ("1|2", ":2: fields: 2: must be 12"),
         (row().replace("2026-01-01T00:00:00", "Unknown"), ":2: Submit: Unknown: must be a time"),
         (row(start="yesterday"), ":2: Start: yesterday: must be a time"),
-        (row(tres="cpu=1,mem=2X"), ":2: mem: 2X: must be a number with K, M, G, T or P"),
+        (row(tres="cpu=1,mem=2X"), ":2: mem: 2X: must be a number followed by K, M, G, T or P"),
         (row(cpus="0"), "must be positive"),
         (row("x"), ":2: JobID: x: must be a whole number"),
         (row() + "|more", ":2: fields: 13: must be 12"),
@@ -154,7 +154,7 @@ def test_jobs_that_ask_for_the_same_share_one_request_and_are_counted_each(read)
     reader = read(row("7", nodes="Unknown"), row("8", nodes="Unknown"), row("9", nodes="Unknown", tres="energy=9"))
     first, second, third = (record.ask for record in reader)
     assert first is second is third
-    assert reader.tally.taken["the number of nodes is missing, and taken for 1"] == 3
+    assert reader.tally.taken["the number of nodes is missing: read as 1"] == 3
 
 
 def test_each_line_with_the_same_bad_amount_is_named(read):
@@ -230,7 +230,7 @@ def test_each_kind_of_line_that_is_dropped_is_counted_by_its_kind(read):
     assert [record.id for record in reader] == [7, 9], "a run that did not count leaves room for one that does"
     assert dict(reader.tally.dropped) == {
         "job step": 1,
-        "line of a job that was read before": 1,
+        "repeats a job that was already read": 1,
         "still running when the file was made": 1,
     }
 
@@ -380,7 +380,7 @@ def test_what_cannot_be_the_time_of_eligibility_is_not_the_arrival(read_times, e
 def test_a_start_before_submission_does_not_count_as_recorded(read_times):
     reader = read_times(timed(submit="00:02:00", eligible="00:02:00"))
     assert next(iter(reader)).start_s is None
-    assert reader.tally.lines() == ["in 1 job: the start is before the submission, and does not count as recorded"]
+    assert reader.tally.lines() == ["in 1 job: the start is before the submission: read as not recorded"]
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_further_runs_of_a_task_have_numbers_of_their_own_too(read):
 def test_a_line_that_two_files_have_in_common_counts_once(read_times):
     reader = read_times(timed(), timed("8"), timed())
     assert [record.id for record in reader] == [7, 8]
-    assert dict(reader.tally.dropped) == {"line of a job that was read before": 1}
+    assert dict(reader.tally.dropped) == {"repeats a job that was already read": 1}
 
 
 NODED = f"{TIMES}|NodeList"
@@ -457,7 +457,7 @@ def test_tasks_under_the_number_of_their_array_are_jobs(tmp_path):
     reader = SacctReader(tmp_path / "jobs.txt")
     ids = [record.id for record in reader]
     assert (len(ids), len(set(ids)), ids[:3], ids[-1]) == (601, 601, [500, -5005000001, -5005000002], 500 + NEXT_RUN)
-    assert dict(reader.tally.dropped) == {"line of a job that was read before": 1}
+    assert dict(reader.tally.dropped) == {"repeats a job that was already read": 1}
     assert reader.tally.taken[UNDER_ONE_NUMBER] == 599
 
 
@@ -619,7 +619,9 @@ def test_elapsed_settles_an_hour_that_the_clock_showed_twice(read_times, elapsed
 def test_without_elapsed_the_first_of_two_possible_times_counts_and_that_is_told(read_times):
     reader = read_times(over_the_change("02:30:00", "03:00:00", ""), zone="Europe/Berlin")
     assert next(iter(reader)).run_s == 5400
-    assert reader.tally.lines() == ["in 1 job: a time is in the hour that the clock showed twice, taken for the first"]
+    assert reader.tally.lines() == [
+        "in 1 job: a time is in the hour that the clock showed twice, read as the first of the two"
+    ]
 
 
 def test_without_a_zone_elapsed_counts_over_a_change_of_the_clock(read_times):
@@ -670,7 +672,7 @@ def test_gpus_counted_by_type_alone_are_gpus(read):
 def test_a_number_of_nodes_that_is_not_told_is_taken_for_one(read):
     reader = read(row(nodes="Unknown"), row("8", nodes=""))
     assert [record.ask.units for record in reader] == [1, 1]
-    assert reader.tally.lines() == ["in 2 jobs: the number of nodes is missing, and taken for 1"]
+    assert reader.tally.lines() == ["in 2 jobs: the number of nodes is missing: read as 1"]
 
 
 def test_where_a_job_ran_is_kept(tmp_path):

@@ -158,7 +158,7 @@ def test_no_setting_within_the_limits_is_said(cut):
 
     found, _ = found_with(cut, worth, limits={"mean_wait": 110})
     assert found.verdict == "none"
-    assert found.sentence.startswith("No setting keeps the limits")
+    assert found.sentence.startswith("No setting stays within the limits")
 
 
 def test_a_setting_that_fails_is_told_and_not_chosen(cut):

@@ -46,11 +46,11 @@ def test_a_short_trace_makes_shorter_windows_and_says_so():
 def test_a_window_with_too_many_jobs_is_cut_and_one_with_too_few_is_left_out():
     found, notes = halves(weeks(days=28), 4, 3.5, 100)
     assert all(window.judged <= 101 for window in found.all)
-    assert "8 windows have more than 100 jobs, and were cut there" in notes
+    assert "8 windows have more than 100 jobs and were cut there" in notes
     busy = weeks(days=28)
     first_week = [e for e in busy.jobs if e.job.submit_s < 21 * DAY_S or e.job.submit_s > 24.6 * DAY_S]
     found, notes = halves(replace(busy, jobs=first_week), 4, 3.5, 4000)
-    assert notes == [f"1 of 8 windows have fewer than {FEWEST_JOBS} jobs: left out"]
+    assert notes == [f"1 of 8 windows have fewer than {FEWEST_JOBS} jobs and are left out"]
     assert len(found.all) == 7
 
 
@@ -63,7 +63,7 @@ def test_too_few_jobs_are_refused_with_what_is_needed(jobs_a_day):
 def test_a_trace_of_one_moment_is_refused():
     one = weeks(days=1, jobs_a_day=0)
     jobs = [TraceJob(replace(one.jobs[0].job, id=number), 5) for number in range(50)]
-    with pytest.raises(InvalidValue, match="must last longer"):
+    with pytest.raises(InvalidValue, match="is too short to be cut into windows"):
         halves(replace(one, jobs=jobs), 2, 1, 4000)
 
 

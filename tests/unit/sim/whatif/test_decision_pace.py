@@ -167,9 +167,9 @@ def test_the_bridges_modes_have_the_bridges_settings_where_a_case_has_no_others(
         ("control lag=-1", "lag=-1: must be seconds, from 0 to 3600"),
         ("control lag=nan", "lag=nan"),
         ("easy interval=3601", "interval=3601"),
-        ("advise interval=5", "interval=5: is for a bridge that starts jobs itself"),
-        ("slurm lag=1", "lag=1: is for a bridge that starts jobs itself"),
-        ("lag=1", "lag=1: is for a bridge that starts jobs itself"),
+        ("advise interval=5", "interval=5: applies to a bridge that starts jobs"),
+        ("slurm lag=1", "lag=1: applies to a bridge that starts jobs"),
+        ("lag=1", "lag=1: applies to a bridge that starts jobs"),
     ],
 )
 def test_a_wrong_pace_is_told_before_anything_is_read(text, says):

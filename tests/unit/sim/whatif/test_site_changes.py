@@ -68,7 +68,7 @@ def test_what_came_and_what_went_is_told(tmp_path):
     found = list_changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
-        "1 node is new: away until the first job ran there: n3", "1 node is gone, and missing in the replay: n9",
+        "1 node is new: unavailable until the first job ran there: n3", "1 node is gone and not in the replay: n9",
     ]  # fmt: skip
 
 
@@ -103,12 +103,12 @@ def test_a_change_after_the_window_is_said_to_be_that(tmp_path):
 
 def test_the_earlier_folder_must_be_earlier(tmp_path):
     one, two = a_folder(tmp_path / "one"), before(tmp_path / "two")
-    with pytest.raises(InvalidValue, match="must have been collected before"):
+    with pytest.raises(InvalidValue, match="must have been collected earlier"):
         window_of(two, one)
 
 
 def test_a_bare_file_has_no_earlier_folder(tmp_path):
-    with pytest.raises(InvalidValue, match="is for a folder"):
+    with pytest.raises(InvalidValue, match="requires a folder"):
         read_window(
             a_folder(tmp_path / "one") / "jobs.txt",
             None,

@@ -91,11 +91,11 @@ def test_a_job_of_a_reservation_begins_when_it_did(tmp_path):
 
 def test_a_window_without_jobs_says_when_there_are_some(tmp_path):
     with pytest.raises(
-        InputError, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"
+        InputError, match=r"no job that ran became eligible from 2027-.*the file has jobs from 2026-09-\d\d 00:00"
     ):
         a_window(tmp_path, [a_line()], WindowOptions(from_="2027-01-01", to="2027-02-01"))
     with pytest.raises(
-        InputError, match=r"no job that ran became eligible from 2027-.*its jobs came 2026-09-\d\d 00:00"
+        InputError, match=r"no job that ran became eligible from 2027-.*the file has jobs from 2026-09-\d\d 00:00"
     ):
         a_window(tmp_path, [a_line()], WindowOptions(from_="2027-01-01"))
 

@@ -58,7 +58,7 @@ def test_without_a_system_the_pool_holds_the_largest_job():
         ({"processors": [1, 1.5]}, {}, "frame:2: processors: 1.5: must be a whole number"),
         ({"submit_s": [0, -1]}, {}, "frame:2: submit_s: -1: must not be negative"),
         ({"job": [7, 7]}, {}, "frame:2: job: 7: must appear once"),
-        ({}, {"procs": "processors"}, "columns=procs: must be of account, job, name, processors"),
+        ({}, {"procs": "processors"}, "columns=procs: must be one of account, job, name, processors"),
         ({}, {"user": "Owner"}, r"columns\['user'\]=Owner: must be a column of the frame"),
     ],
 )
@@ -70,7 +70,7 @@ def test_what_is_wrong_with_a_frame_names_row_and_column(columns, names, message
 
 
 def test_a_column_that_is_missing_is_named():
-    with pytest.raises(InvalidValue, match="columns=run_s: must be there"):
+    with pytest.raises(InvalidValue, match="columns=run_s: must be in the frame"):
         from_frame(a_frame().drop(columns="run_s"))
 
 

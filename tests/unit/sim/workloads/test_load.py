@@ -223,7 +223,7 @@ def test_a_part_of_a_trace_is_named_by_dates(five_days, from_, to, zone, ids):
         ("soon", "", "--from=soon: must be a date such as"),
         ("", "3d", "--to=3d: must be a date such as"),
         ("2024-10-06", "2024-10-05", "--from, --to=.*: the first must be before the second"),
-        ("2024-11-01", "+9d", r"no job arrives in that part; its jobs: 2024-10-04 to 2024-10-08"),
+        ("2024-11-01", "+9d", r"no job arrives in that range; the trace covers 2024-10-04 to 2024-10-08"),
     ],
 )
 def test_a_part_that_is_none_is_refused(five_days, from_, to, message):
@@ -260,7 +260,7 @@ def test_cuts_of_a_workload_are_told_in_their_order(five_days):
 
 
 def test_a_cut_without_jobs_is_refused(five_days):
-    with pytest.raises(InputError, match="no job arrives in that part; its jobs: 2024-10-04 to 2024-10-08"):
+    with pytest.raises(InputError, match="no job arrives in that range; the trace covers 2024-10-04 to 2024-10-08"):
         load(five_days).between("2025-01-01", "+1d")
     with pytest.raises(InvalidValue, match="jobs=0: must be positive"):
         load(five_days).head(0)
