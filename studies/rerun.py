@@ -23,10 +23,10 @@ def results(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def schedules(lines: list[dict[str, Any]]) -> dict[tuple[str, str, int], str]:
-    """Return (trace, policy, seed) -> digest of the schedule, for cases that ended."""
+def schedules(lines: list[dict[str, Any]]) -> dict[tuple[str, str, str, int], str]:
+    """Return (trace, window, policy, seed) -> digest of the schedule, for cases that ended."""
     ended = (line for line in lines if line["result"]["outcome"] == "ended")
-    names = ("trace", "policy", "seed")
+    names = ("trace", "window", "policy", "seed")
     return {tuple(line["labels"][name] for name in names): line["result"]["schedule_sha256"] for line in ended}
 
 
