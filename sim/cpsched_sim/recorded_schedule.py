@@ -18,7 +18,7 @@ from cpsched.metrics import Metric, ScheduleData, step_counts
 from cpsched.model import NEVER
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown
-from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
+from cpsched_sim.traces.trace_columns import TraceColumns, TraceJobView
 from cpsched_sim.workloads.load import Workload
 
 NAME = "as recorded"
@@ -96,7 +96,7 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
         end_s=end_s,
         processors=processors,
         machine=machine,
-        jobs=JobsOf(jobs),
+        jobs=TraceJobView(jobs),
     )
     at_s, held = step_counts(start_s, end_s, processors)
     lasted_s, held = np.diff(at_s), held[:-1]

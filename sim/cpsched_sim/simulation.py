@@ -33,7 +33,7 @@ from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
+from cpsched_sim.traces.trace_columns import TraceColumns, TraceJobView
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
@@ -278,7 +278,7 @@ def replay_workload(
         end_s=frozen_array(schedule.end_s[ran]),
         processors=frozen_array(schedule.processors[ran]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
-        jobs=JobsOf(jobs),
+        jobs=TraceJobView(jobs),
     )
     more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)

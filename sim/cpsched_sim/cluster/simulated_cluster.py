@@ -41,7 +41,7 @@ from cpsched.model import (
 from cpsched.model.overrun import OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import cluster_events
 from cpsched_sim.cluster.cluster_events import SimulatedClusterState
-from cpsched_sim.traces.trace_columns import JobsOf, TraceColumns
+from cpsched_sim.traces.trace_columns import TraceColumns, TraceJobView
 from cpsched_sim.traces.trace_job import TraceJob
 
 FIRST_ROOM = 64
@@ -113,8 +113,7 @@ class SimulatedCluster:
         """Return the current state; its arrays are read-only views.
 
         The invariants of a snapshot hold by construction: a job's estimate is its walltime until `table.estimate_s` is
-        set,
-        and the expected ends of running jobs are in the future whenever time has advanced.
+        set, and the expected ends of running jobs are in the future whenever time has advanced.
         """
         site = self.site
         return Snapshot(
@@ -248,14 +247,15 @@ class SimulatedCluster:
         for r in range(len(self.cluster.resources)):
             table.per_unit[part, r] = items.per_job(request.per_unit[r] for request in requests)
         self.state.run_s[part] = items.run_s
-        if first and not isinstance(self.jobs, list):
-            self._show([*self.jobs])
-        if isinstance(self.jobs, list):
-            self.jobs.extend(JobsOf(items))
+        new = TraceJobView(items)
+        if not first:
+            self._replace_jobs(new)
+        elif isinstance(self.jobs, list):
+            self.jobs.extend(new)
         else:
-            self._show(JobsOf(items))
+            self._replace_jobs([*self.jobs, *new])
 
-    def _show(self, jobs: Sequence[Job]) -> None:
+    def _replace_jobs(self, jobs: Sequence[Job]) -> None:
         self.table.replace(jobs=jobs)
         self._name_columns()
 

@@ -69,7 +69,7 @@ def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
     return io.TextIOWrapper(_open(path, most_ratio), encoding="utf-8-sig", errors="replace")
 
 
-def blocks_of(path: Path, skip: int = 0) -> Iterator[bytes]:
+def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
     """Yield blocks of whole lines, each with its line feed, after the first `skip` lines; they are not yet decoded.
 
     Raise `InputError`, or what reading a damaged file raises. Raise `OSError` for a line that `lines_of` would cut.

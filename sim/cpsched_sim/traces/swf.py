@@ -146,9 +146,9 @@ class SwfReader(TraceReader):
             run_s,
             walltime_s,
             ask,
-            name_of(fields[11]),
-            name_of(fields[13]),
-            name_of(fields[14]),
+            parse_name(fields[11]),
+            parse_name(fields[13]),
+            parse_name(fields[14]),
             start_s=submit_s + wait_s if wait_s >= 0 else None,
             soft_walltime_s=self._soft_s(fields),
         )
@@ -166,7 +166,7 @@ class SwfReader(TraceReader):
                 raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
             gpus = -(-max(0, self._whole(fields, 18)) // nodes.nodes)
             each = (("cores", nodes.each_cores), *((("gpus", gpus),) if gpus else ()))
-            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, name_of(fields[15]))
+            ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, parse_name(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -176,7 +176,7 @@ class SwfReader(TraceReader):
         if ask is None:
             requested = self._whole(fields, 7)
             processors = requested if requested > 0 else self._whole(fields, 4)
-            ask = ProcessorCountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), name_of(fields[15]))
+            ask = ProcessorCountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), parse_name(fields[15]))
             self._asks[key] = ask
         return ask
 
@@ -217,7 +217,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def name_of(number: str) -> str:
+def parse_name(number: str) -> str:
     """Return the name for an executable, user or queue number."""
     return "" if number == "-1" else intern(number)
 

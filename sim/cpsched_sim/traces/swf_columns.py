@@ -18,8 +18,8 @@ import numpy.typing as npt
 from cpsched.errors import CpschedError
 from cpsched.model import NEVER, BoolArray, IntArray, Request
 from cpsched_sim.input.input_limits import MAX_JOBS, MAX_LINE_CHARS, MAX_LINES, MAX_TIME_S
-from cpsched_sim.input.text_lines import blocks_of
-from cpsched_sim.traces.swf import CUT, FIELDS, MORE_FIELDS, NO_PROCESSORS, NOT_RUN, SwfReader, name_of
+from cpsched_sim.input.text_lines import read_line_blocks
+from cpsched_sim.traces.swf import CUT, FIELDS, MORE_FIELDS, NO_PROCESSORS, NOT_RUN, SwfReader, parse_name
 from cpsched_sim.traces.trace_columns import TraceColumns, zeros
 from cpsched_sim.traces.trace_record import UNLIMITED, ProcessorCountRequest, ResourceRequest
 
@@ -48,7 +48,7 @@ def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = Non
         lines_read = reader.line
         found.add_lines(reader.first_lines)
         reader.line = lines_read
-        for block in blocks_of(reader.path, lines_read):
+        for block in read_line_blocks(reader.path, lines_read):
             found.add_block(block)
             if progress is not None:
                 progress(found.count)
@@ -178,7 +178,7 @@ class SwfColumnBuilder:
             if key not in self._ask_of:
                 processors, requested_kib, used_kib, partition = key
                 requested_mib, used_mib = (-(-max(0, kib) // 1024) for kib in (requested_kib, used_kib))
-                ask = ProcessorCountRequest(processors, requested_mib, used_mib, name_of(str(partition)))
+                ask = ProcessorCountRequest(processors, requested_mib, used_mib, parse_name(str(partition)))
                 self._ask_of[key] = self._code_of(ask)
         return np.fromiter(map(self._ask_of.__getitem__, keys), np.int64, len(keys))
 
@@ -188,7 +188,7 @@ class SwfColumnBuilder:
     def _word_codes(self, numbers: IntArray) -> IntArray:
         """Return the name code of each line."""
         different, at = np.unique(numbers, return_inverse=True)
-        codes: IntArray = np.array([self._word(name_of(str(number))) for number in different.tolist()], np.int64)[at]
+        codes: IntArray = np.array([self._word(parse_name(str(number))) for number in different.tolist()], np.int64)[at]
         return codes
 
     def _word(self, word: str) -> int:

@@ -143,7 +143,7 @@ _COLUMNS = tuple(field.name for field in fields(TraceColumns) if field.type == "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JobsOf(Sequence[Job]):
+class TraceJobView(Sequence[Job]):
     """The jobs of a trace as a scheduler sees them."""
 
     items: TraceColumns
@@ -158,7 +158,7 @@ class JobsOf(Sequence[Job]):
     def __getitem__(self, index: slice) -> Sequence[Job]: ...
     @override
     def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
-        return JobsOf(self.items[index]) if isinstance(index, slice) else self.items[index].job
+        return TraceJobView(self.items[index]) if isinstance(index, slice) else self.items[index].job
 
     @override
     def __iter__(self) -> Iterator[Job]:

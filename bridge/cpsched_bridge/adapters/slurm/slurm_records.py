@@ -40,7 +40,7 @@ class SlurmRecords:
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By user, the groups that partitions allow and that the user is known not to belong to."""
     topologies: Mapping[str, Record] = field(default_factory=dict)
-    """Topology records from `topology_of`, by the name that partitions use; "" is for partitions that name none."""
+    """Topology records from `make_topology_record`, by the name that partitions use; "" if they name none."""
 
 
 ALWAYS = (
@@ -245,7 +245,7 @@ PAST_FIELDS = (
 """Fields of a job in the accounting database."""
 
 
-def topology_of(plugin: str, networks: Mapping[str, str]) -> Record:
+def make_topology_record(plugin: str, networks: Mapping[str, str]) -> Record:
     """Return the record of a topology.
 
     - `plugin`: the topology plugin; empty if it accepts every set of nodes.

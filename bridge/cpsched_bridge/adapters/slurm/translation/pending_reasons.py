@@ -135,27 +135,35 @@ ARRAY = PendingReasonMeaning("the array", make_array_key, _LIMIT, clears_on_end=
 ASSOCIATION = PendingReasonMeaning("its user in its account", make_association_key, _LIMIT, clears_on_end=True)
 QOS = PendingReasonMeaning("its user in its QOS", make_qos_key, _LIMIT, clears_on_end=True)
 ORDER = PendingReasonMeaning(
-    "nobody: other jobs go first", None,
-    "The start has its time, and then counts as a failed one of this job alone.", lower_priority=True,
+    "no job: other jobs go first", None,
+    "The start is given its time, and then counts as a failed start of this job alone.", lower_priority=True,
 )  # fmt: skip
 NODES = PendingReasonMeaning(
     "the chosen nodes", None,
-    "The start has its time, and then counts as a failed one of the job and its like, unless its nodes are taken.",
+    "The start is given its time, and then counts as a failed start of the job and of equivalent jobs, unless its "
+    "nodes are in use.",
 )  # fmt: skip
 REFUSED = PendingReasonMeaning(
     "the chosen nodes", None,
-    "Held again at once: a failed start of the job and its like, unless its nodes are taken.", refused=True,
+    "Held again immediately: a failed start of the job and of equivalent jobs, unless its nodes are in use.",
+    refused=True,
 )  # fmt: skip
 EVERYBODY = PendingReasonMeaning(
-    "everybody: Slurm itself", None,
-    "The start has its time, and then counts as a failed one of the job and its like. Where starts of several users "
-    "fail so, and none of theirs come true, the bridge stands down.",
+    "every job: Slurm itself", None,
+    "The start is given its time, and then counts as a failed start of the job and of equivalent jobs. If starts of "
+    "several users fail in this way, and none of theirs succeeds, the bridge pauses.",
 )  # fmt: skip
 HELD = PendingReasonMeaning(
-    "whoever holds the job", None, "The hold counts, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
+    "the held job", None, "The hold decides, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
 )
-RAN = PendingReasonMeaning("nobody: said of jobs that ran", None, "Not expected of a job that waits; as of everybody.")
-UNKNOWN = PendingReasonMeaning("nobody knows: a name that is not in this table", None, "As of everybody.")
+RAN = PendingReasonMeaning(
+    "no job: Slurm gives it to jobs that ran",
+    None,
+    "Not expected for a waiting job; treated as if it concerned every job.",
+)
+UNKNOWN = PendingReasonMeaning(
+    "unknown: a name that is not in this table", None, "Treated as if it concerned every job."
+)
 
 _NAMES: tuple[tuple[PendingReasonMeaning, str], ...] = (
     (JOB, """

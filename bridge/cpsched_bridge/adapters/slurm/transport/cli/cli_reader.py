@@ -160,7 +160,7 @@ class SlurmCliReader:
         config = scontrol_objects.parse_config(texts["config"])
         facts = {
             "config": config,
-            "topology_plugins": topology.plugins_in(self._topologies_now(config)),
+            "topology_plugins": topology.list_deciding_plugins(self._topologies_now(config)),
             "user": user,
             "uid": os.getuid(),
             "clock_ahead_s": int(told[1]) - here_s if told else 0,
@@ -473,12 +473,12 @@ class SlurmCliReader:
         """Return the topologies, which are queried every `topology.PERIOD_S` seconds."""
         now_s = self._clock()
         if self._topologies is None or now_s - self._topologies[0] >= topology.PERIOD_S:
-            is_named = self._release()[0] >= topology.NAMED_SINCE
-            named = self._ask({"named": topology.NAMED})["named"] if is_named else ""
-            self._topologies = now_s, topology.topologies(config, named, self._shown_if_any)
+            is_named = self._release()[0] >= topology.TOPOCONF_SINCE
+            named = self._ask({"named": topology.TOPOCONF})["named"] if is_named else ""
+            self._topologies = now_s, topology.read_topologies(config, named, self._ask_or_empty)
         return self._topologies[1]
 
-    def _shown_if_any(self, command: Sequence[str]) -> str:
+    def _ask_or_empty(self, command: Sequence[str]) -> str:
         try:
             return self._ask({"shown": command})["shown"]
         except BackendError:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 import yaml
 
 from cpsched.parsing.hostlist import expand_if_valid
-from cpsched_bridge.adapters.slurm.slurm_records import Record, topology_of
+from cpsched_bridge.adapters.slurm.slurm_records import Record, make_topology_record
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
-NAMED = ("scontrol", "show", "topoconf")
+TOPOCONF = ("scontrol", "show", "topoconf")
 """Command that prints the topologies in use, the default first; not used before Slurm 25.05."""
-NAMED_SINCE = (25, 5)
+TOPOCONF_SINCE = (25, 5)
 COMMAND = ("scontrol", "show", "topology")
 """Command that prints the switches or blocks of the default topology, or of the topology named after it."""
 PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
@@ -37,26 +37,23 @@ _UNSET: tuple[object, ...] = ({}, "", "false")
 """Values of the type attributes that do not apply to a topology."""
 
 
-def topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
+def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
     """Return the topologies in the form of `SlurmRecords.topologies`.
 
-    `named` is the output of `NAMED`, or empty before Slurm 25.05. `ask` returns the output of a command, or "" if the
-    command fails.
+    `named` is the output of `TOPOCONF`, or empty before Slurm 25.05. `ask` returns the output of a command, or "" if
+    the command fails.
     """
-    known = parse_named(named)
+    known = parse_topoconf(named)
 
     def networks_of(name: str) -> dict[str, str]:
         return parse_topology(ask((*COMMAND, name) if name and known else COMMAND))
 
     plugins = deciding_plugins(config, known)
-    return {name: topology_of(plugin, networks_of(name) if plugin else {}) for name, plugin in plugins.items()}
+    return {name: make_topology_record(plugin, networks_of(name) if plugin else {}) for name, plugin in plugins.items()}
 
 
-def parse_named(printed: str) -> dict[str, str]:
-    """Return the plugin of each topology in topology.yaml by name, the default first;
-
-    empty if the file does not exist.
-    """
+def parse_topoconf(printed: str) -> dict[str, str]:
+    """Return the plugin of each topology in topology.yaml by name, the default first; empty without the file."""
     try:
         read = yaml.load(printed, yaml.BaseLoader) or ()
         types = {
@@ -89,6 +86,6 @@ def parse_topology(printed: str) -> dict[str, str]:
     return {node: name for node, name in found.items() if name}
 
 
-def plugins_in(found: dict[str, Record]) -> list[str]:
+def list_deciding_plugins(found: dict[str, Record]) -> list[str]:
     """Return the plugins that may reject nodes, for the doctor."""
     return sorted({each["plugin"] for each in found.values()} - {""})

@@ -71,7 +71,7 @@ class PyslurmReader:
         told = self._hello(printed)
         return {
             **told,
-            "topology_plugins": topology.plugins_in(self._topologies_now(told["config"])[0]),
+            "topology_plugins": topology.list_deciding_plugins(self._topologies_now(told["config"])[0]),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": read_version(["scontrol", "--version"]),
@@ -111,8 +111,8 @@ class PyslurmReader:
             def ask(command: Sequence[str]) -> str:
                 return read_output(list(command)) or ""
 
-            found = topology.topologies(config, ask(topology.NAMED), ask)
-            named = topology.parse_partitions(ask(topology.PARTITIONS)) if topology.plugins_in(found) else {}
+            found = topology.read_topologies(config, ask(topology.TOPOCONF), ask)
+            named = topology.parse_partitions(ask(topology.PARTITIONS)) if topology.list_deciding_plugins(found) else {}
             self._topology = time.monotonic(), found, named
         return self._topology[1], self._topology[2]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_records import topology_of
+from cpsched_bridge.adapters.slurm.slurm_records import make_topology_record
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.programs.topology import (
     UNREADABLE,
     parse_partitions,
     parse_topology,
-    topologies,
+    read_topologies,
 )
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -74,7 +74,7 @@ def test_several_nodes_are_slurms_to_choose_unless_they_are_below_one_switch(
     networks: dict[str, str], facts: dict[str, Any], left: bool
 ) -> None:
     scene = Scene().only("two-nodes")
-    scene.topologies = {"": topology_of("topology/tree", networks)}
+    scene.topologies = {"": make_topology_record("topology/tree", networks)}
     scene.job("two-nodes").update(facts)
     assert reason(scene, "two-nodes") == (TOGETHER if left else None)
     scene.topologies[""]["plugin"] = ""
@@ -87,7 +87,7 @@ def test_tasks_that_could_be_on_one_node_are_kept_there() -> None:
     for node in scene.rows["nodes"]:
         node.update(state="MIXED", allocated_cpus=12)
     for plugin, units in (("", 6), ("topology/block", 1)):
-        scene.topologies = {"": topology_of(plugin, {})}
+        scene.topologies = {"": make_topology_record(plugin, {})}
         seen = SlurmTranslator().observe(scene.read())
         assert seen.pending[0].job.request.units == units
 
@@ -110,11 +110,11 @@ def test_the_topology_of_a_partition_decides(named: str | None, several: str | N
     """One that Slurm has not shown yet may reject any node; so may one of a plugin that is not known."""
     scene = Scene().only("two-nodes")
     scene.topologies = {
-        "": topology_of("topology/tree", ONE),
-        "trees": topology_of("topology/tree", ONE),
-        "blocks": topology_of("topology/block", TWO),
-        "plain": topology_of("", {}),
-        "torus": topology_of("topology/torus3d", {}),
+        "": make_topology_record("topology/tree", ONE),
+        "trees": make_topology_record("topology/tree", ONE),
+        "blocks": make_topology_record("topology/block", TWO),
+        "plain": make_topology_record("", {}),
+        "torus": make_topology_record("topology/torus3d", {}),
     }
     scene.partition("main")["topology"] = named
     assert reason(scene, "two-nodes") == several
@@ -127,7 +127,7 @@ def test_a_changed_topology_counts_from_the_next_reading_on() -> None:
     scene, translator = Scene().only("two-nodes"), SlurmTranslator()
     for topology, left in (("topology/flat", 0), ("topology/tree", 1)):
         plugins = deciding_plugins({"topology_plugin": topology}, {})
-        scene.topologies = {name: topology_of(plugin, TWO) for name, plugin in plugins.items()}
+        scene.topologies = {name: make_topology_record(plugin, TWO) for name, plugin in plugins.items()}
         assert len(translator.observe(scene.read()).left) == left
 
 
@@ -196,8 +196,8 @@ def test_topologies_of_topology_yaml_replace_the_configured_plugin(printed: str)
     """Each is asked for by its name, and `scontrol show config` has nothing to say."""
     asked = {("scontrol", "show", "topology", "trees"): TREE}
     config = {"topology_plugin": "topology/block"}
-    flat, trees = topology_of("", {}), topology_of("topology/tree", ONE)
-    assert topologies(config, printed, lambda command: asked[tuple(command)]) == {
+    flat, trees = make_topology_record("", {}), make_topology_record("topology/tree", ONE)
+    assert read_topologies(config, printed, lambda command: asked[tuple(command)]) == {
         "": flat, "plain": flat, "trees": trees,
     }  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_topologies_of_topology_yaml_replace_the_configured_plugin(printed: str)
 )
 def test_what_scontrol_prints_without_a_topology_yaml_or_in_another_form(printed: str, plugin: str) -> None:
     """Jobs are left to Slurm under a topology that cannot be read."""
-    assert topologies({"topology_plugin": "topology/block"}, printed, lambda command: "")[""]["plugin"] == plugin
+    assert read_topologies({"topology_plugin": "topology/block"}, printed, lambda command: "")[""]["plugin"] == plugin
 
 
 def test_the_topologies_that_partitions_name() -> None:
