@@ -1,0 +1,113 @@
+"""Compute the share of a site's ended jobs that the bridge would have left to Slurm.
+
+The accounting database does not record every request: task layouts, `--nodelist`, `--switches` and `--oversubscribe`
+are missing. The share is therefore a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cpsched.errors import abbreviate
+from cpsched.formatting import format_count, format_percent
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
+from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Record
+from cpsched_bridge.adapters.slurm.translation.ended_jobs import has_run_in_database
+from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
+    EqualJobSplit,
+    PossibleJobSplits,
+    allocated_per_node,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
+    find_allowed_node_set,
+    keep_placeable_splits,
+    require_modelled_partition,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import require_supported
+from cpsched_bridge.ports import Check
+
+MAX_LISTED_REASONS = 5
+"""Maximum number of reasons that the check lists."""
+
+
+@dataclass(slots=True)
+class JobAmount:
+    """A number of jobs, and the node-seconds that they used."""
+
+    jobs: int = 0
+    node_s: int = 0
+
+    def add(self, record: Record) -> None:
+        """Add an ended job."""
+        self.jobs += 1
+        self.node_s += max(1, record["num_nodes"] or 1) * (record["end_time"] - record["start_time"])
+
+    def format_shares(self, total: JobAmount) -> str:
+        """Return the shares of the jobs and of the node-hours."""
+        hours = self.node_s / max(1, total.node_s)
+        return f"{format_percent(self.jobs / total.jobs, 1)} of jobs, {format_percent(hours, 1)} of node-hours"
+
+
+@dataclass(frozen=True, slots=True)
+class UnmanagedShare:
+    """The jobs that ran, and the subset that the bridge would have left to Slurm, by reason."""
+
+    total: JobAmount = field(default_factory=JobAmount)
+    left: dict[str, JobAmount] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, past: Iterable[Record], machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]
+    ) -> UnmanagedShare:
+        """Return the share for the accounting database's jobs, `past`, which have the fields in `PAST_FIELDS`."""
+        found = cls()
+        for record in filter(has_run_in_database, past):
+            found.total.add(record)
+            if (why := why_left(record, machine, partitions)) is not None:
+                found.left.setdefault(why, JobAmount()).add(record)
+        return found
+
+    def check(self, days: float) -> Check:
+        """Return the share as a line of `cpsched doctor`."""
+        what = f"{format_count(self.total.jobs, 'job')} of the last {days:g} days"
+        by_hours = sorted(self.left.items(), key=lambda each: (-each[1].node_s, each[0]))
+        whys = [f"{why} ({amount.format_shares(self.total)})" for why, amount in by_hours]
+        left = self.left.values()
+        every = JobAmount(sum(each.jobs for each in left), sum(each.node_s for each in left))
+        return Check(
+            "accounting share",
+            not self.left,
+            f"at least {every.format_shares(self.total)}, from {what}: {abbreviate(whys, MAX_LISTED_REASONS, '; ')}"
+            if self.left
+            else f"none known, from {what}",
+            "no action needed: Slurm starts these jobs. The page on managed jobs lists the reasons",
+            required=False,
+            mode="control",
+        )
+
+
+def why_left(record: Record, machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]) -> str | None:
+    """Return why the bridge would have left an ended job to Slurm, by the rules for pending jobs; None if not known."""
+    partition, nodes = partitions.get(record["partition"] or ""), max(1, record["num_nodes"] or 1)
+    tres, words = record["allocated_tres"] or {}, record["constraints"] or []
+    asked = {
+        **dict.fromkeys(JOB_FIELDS), **record, "cpus_per_task": 1, "ntasks": nodes, "requested_tres": tres,
+        "constraints": [words] if isinstance(words, str) else words,
+    }  # fmt: skip
+    try:
+        require_supported(asked)
+        if partition is None:
+            raise JobNotModelled(f"unknown partition {record['partition']}")
+        require_modelled_partition(partition, gres_from_tres(tres))
+        mask = machine.rows[find_allowed_node_set(asked, machine, partition, ())]
+        share = EqualJobSplit(nodes, allocated_per_node(asked, machine, nodes), True)
+        keep_placeable_splits(PossibleJobSplits(share, None), machine, mask, partition)
+    except JobNotModelled as error:
+        return str(error.reason.arguments[-1])
+    except UNREADABLE_FIELD_ERRORS:
+        return "cannot be read"
+    return None

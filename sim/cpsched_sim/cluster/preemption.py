@@ -1,0 +1,266 @@
+"""Preemption in a replay: pending jobs that start at once by stopping running jobs, as Slurm selects them.
+
+Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candidates and their order, and `_run_now` in
+`select/cons_tres/job_test.c` for the victims. A preemptor starts in the second in which its victims stop. Grace times,
+and reservations for jobs that do not preempt, are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpsched.feasibility import FreeAmounts
+from cpsched.model import EXCLUSIVE, NEVER, Cluster, IntArray, Placement, Request, RunningJob, Snapshot
+from cpsched.model.cluster import BoolArray
+from cpsched.site.admission import (
+    PendingJobLimitsAndUsage,
+    count_as_running,
+    first_exceeded_limit,
+    pending_job_limits,
+    priority_order,
+    with_power_limit,
+)
+from cpsched.site.victims import PreemptibleJob, StopTrial, cheapest_victims, price_of
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
+from cpsched_sim.site.policy_file import SitePolicy
+
+INEFFECTIVE_AFTER_S = 60
+"""A preemption had no effect if its preemptor has not started after this time."""
+MAX_RANK = 0xFFFF
+"""Largest QOS priority or tier, and largest number of nodes, that Slurm compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptedRun:
+    """A run that a preemption ended; the job waits again if `requeued`."""
+
+    slot: int
+    start_s: int
+    end_s: int
+    placement: Placement
+    requeued: bool
+    lost_node_s: float
+    """Node-seconds of the run. A partly used node counts by the share of its first resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """The start of the job `slot` at `at_s`, and the runs that ended for it, if any."""
+
+    slot: int
+    at_s: int
+    placement: Placement
+    victims: tuple[PreemptedRun, ...]
+
+
+def preemption_summary(preemptions: Sequence[Preemption], submit_s: IntArray, start_s: IntArray) -> dict[str, float]:
+    """Return the values of `preemption` in JSON output; `submit_s` and `start_s` are by slot."""
+    victims = [run for each in preemptions for run in each.victims]
+    again = {(run.slot, run.start_s) for run in victims}
+    in_vain = sum(
+        (each.slot, each.at_s) not in again and start_s[each.slot] > each.at_s + INEFFECTIVE_AFTER_S
+        for each in preemptions
+    )
+    waits = [each.at_s - int(submit_s[each.slot]) for each in preemptions]
+    return {
+        "preemptions": len(preemptions),
+        "victims": len(victims),
+        "lost_node_h": sum(run.lost_node_s for run in victims) / 3600,
+        "in_vain": int(in_vain),
+        "mean_wait_s_of_preemptors": sum(waits) / len(waits) if waits else 0.0,
+    }
+
+
+class SimulatedPreemption:
+    """Preemption on a simulated cluster whose trace has been loaded. Jobs in `exempt` are never stopped."""
+
+    def __init__(self, policy: SitePolicy, state: SimulatedCluster, exempt: BoolArray | None = None) -> None:
+        rules, entry = policy.preemption, policy.file.preemption
+        assert rules is not None
+        assert entry is not None
+        self.state, self.entry = state, entry
+        names = [rules.class_of(job) for job in state.jobs]
+        classes = sorted(set(names))
+        number = {name: at for at, name in enumerate(classes)}
+        self.class_of = np.array([number[name] for name in names], np.int64)
+        self.may = np.array([[rules.may_preempt(one, other) for other in classes] for one in classes], np.bool_)
+        self.requeues = [rules.mode_of(name) == "requeue" for name in classes]
+        qos, tiers = policy.site.qos, rules.tiers
+        ranks = [qos[name].priority if rules.kind == "qos" and name in qos else tiers.get(name, 0) for name in classes]
+        self.rank = np.minimum(ranks, MAX_RANK)
+        known: dict[tuple[str, str], int] = {}
+        self.exempt_s = np.zeros(len(names), np.int64)
+        for slot, job in enumerate(state.jobs):
+            key = (job.qos, job.queue)
+            if key not in known:
+                known[key] = policy.exempt_s(job)
+            self.exempt_s[slot] = known[key]
+        if exempt is not None:
+            self.exempt_s[exempt] = NEVER
+
+    def plan(self, snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> list[Preemption]:
+        """Return the preemptions that occur now, in the order in which Slurm considers the preemptors.
+
+        A job that fits on free nodes, or that a limit blocks, does not preempt. If another one does, a job that fits
+        starts too, without victims, because Slurm tries it before the jobs that it may preempt.
+        """
+        able = self._find_preemptors(snapshot)
+        candidates = self._find_candidates(snapshot)
+        if not len(able) or not len(candidates):
+            return []
+        limits = with_power_limit(snapshot, limits)
+        standings, used = pending_job_limits(snapshot, limits), list(limits.used)
+        trial, running = FreeAmounts(snapshot.cluster, snapshot.free), dict[int, RunningJob]()
+        hopeless, found = set[tuple[int, object]](), list[Preemption]()
+        for at in able:
+            slot, standing = int(snapshot.queue[at]), standings[at]
+            if standing is not None and (standing.barred or first_exceeded_limit(standing, used)):
+                continue
+            request = snapshot.table.jobs[slot].request
+            key = (int(self.class_of[slot]), request)
+            if key in hopeless:
+                continue
+            placement, victims = trial.place(request), list[int]()
+            if not placement:
+                running = running or dict(zip(snapshot.running.tolist(), snapshot.running_jobs(), strict=True))
+                mine = candidates[self.may[self.class_of[slot], self.class_of[candidates]]]
+                victims = self._select_victims(
+                    snapshot, trial, request, {victim: running[victim] for victim in mine.tolist()}
+                )
+                if not victims:
+                    hopeless.add(key)
+                    continue
+                for victim in victims:
+                    trial.release(running[victim].job.request, running[victim].placement)
+                placement = trial.place(request)
+                candidates = candidates[~np.isin(candidates, victims)]
+            trial.take(request, placement)
+            if standing is not None:
+                count_as_running(standing, used)
+            runs = tuple(self._make_preempted_run(snapshot, victim) for victim in victims)
+            found.append(Preemption(slot, snapshot.now_s, placement, runs))
+            if victims:
+                hopeless.clear()
+        return found if any(each.victims for each in found) else []
+
+    def next_chance_s(self, snapshot: Snapshot) -> int | None:
+        """Return when the next running job may be preempted by a pending one; None if there is none."""
+        classes = np.unique(self.class_of[snapshot.queue])
+        running = snapshot.running
+        in_danger: BoolArray = np.any(self.may[classes], axis=0)
+        may_end = in_danger[self.class_of[running]] & (self.exempt_s[running] < NEVER)
+        from_s = snapshot.table.start_s[running[may_end]] + np.maximum(self.exempt_s[running[may_end]], 1)
+        later_s = from_s[from_s > snapshot.now_s]
+        return int(later_s.min()) if len(later_s) else None
+
+    def _find_preemptors(self, snapshot: Snapshot) -> list[int]:
+        """Return the queue positions of the jobs that may preempt, in Slurm's order."""
+        preempts: BoolArray = np.any(self.may, axis=1)
+        able = preempts[self.class_of[snapshot.queue]]
+        return [at for at in priority_order(snapshot) if able[at]] if able.any() else []
+
+    def _find_candidates(self, snapshot: Snapshot) -> IntArray:
+        """Return the running jobs that are not exempt, in the order of submission, as in Slurm's list of jobs.
+
+        A job that started in this second is exempt.
+        """
+        running, start_s = np.sort(snapshot.running), snapshot.table.start_s
+        least_s = np.maximum(self.exempt_s[running], 1)
+        found: IntArray = running[snapshot.now_s - start_s[running] >= least_s]
+        return found
+
+    def _select_victims(
+        self, snapshot: Snapshot, trial: FreeAmounts, request: Request, running: Mapping[int, RunningJob]
+    ) -> list[int]:
+        """Return the jobs to stop, of those in `running` by slot; none if stopping all of them is not enough."""
+        eligible, without = trial.cluster.node_sets[request.node_set], trial.copy()
+        order = [slot for slot, job in running.items() if any(eligible[node] for node, _ in job.placement)]
+        for slot in order:
+            without.release(running[slot].job.request, running[slot].placement)
+        if not without.place(request):
+            return []
+        if self.entry.youngest_first:
+            order.sort(key=lambda slot: -running[slot].start_s)
+        else:
+            nodes = {slot: min(len(running[slot].placement), MAX_RANK) for slot in order}
+            order.sort(key=lambda slot: (int(self.rank[self.class_of[slot]]), nodes[slot]))
+        jobs = [running[slot] for slot in order]
+        slots = {job.job.id: slot for slot, job in running.items()}
+        chosen = slurm_victims(trial, request, jobs, self.entry.reorder_count, self.entry.strict_order)
+        victims = [slots[job.job.id] for job in chosen]
+        if self.entry.victims != "least-work":
+            return victims
+        priced = {
+            slot: PreemptibleJob(
+                running[slot], price_of(node_share(snapshot, slot), running[slot].start_s, snapshot.now_s)
+            )
+            for slot in order
+        }
+        ours = cheapest_victims(trial, request, list(priced.values()), [priced[slot] for slot in victims])
+        return [slots[each.running.job.id] for each in ours.victims]
+
+    def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
+        start_s = int(snapshot.table.start_s[slot])
+        return PreemptedRun(
+            slot, start_s, snapshot.now_s, snapshot.placement_of(slot), self.requeues[self.class_of[slot]],
+            node_share(snapshot, slot) * (snapshot.now_s - start_s),
+        )  # fmt: skip
+
+
+def slurm_victims(
+    trial: FreeAmounts, request: Request, candidates: Sequence[RunningJob], reorder_count: int, strict_order: bool
+) -> list[RunningJob]:
+    """Return the victims that Slurm selects from `candidates`, which suffice.
+
+    Slurm stops candidates one by one until the job fits. Then it moves the last one to the front, sorts those before
+    it by the number of nodes shared with the job (not with `strict_order`), and repeats this `reorder_count` + 1 times.
+    Candidates that hold no node of the job are not stopped.
+    """
+    order, passes = list(candidates), 0
+    while True:
+        last, placement = _stop_until_it_fits(trial, request, order)
+        chosen = {node for node, _ in placement}
+        is_final = passes > reorder_count
+        passes += 1
+        if is_final or len(order) <= passes:
+            return [victim for victim in order[: last + 1] if _shared(victim, chosen)]
+        before = order[:last]
+        if not strict_order:
+            before.sort(key=lambda victim: -_shared(victim, chosen))
+        order = [order[last], *before, *order[last + 1 :]]
+
+
+def _shared(victim: RunningJob, nodes: Container[int]) -> int:
+    return sum(node in nodes for node, _ in victim.placement)
+
+
+def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[RunningJob]) -> tuple[int, Placement]:
+    """Return the position of the last job to stop until a job fits, and the job's placement then."""
+    stops, eligible = StopTrial(trial, request), trial.cluster.node_sets[request.node_set]
+    for at, victim in enumerate(order):
+        stops.stop(victim)
+        if stops.fits and any(eligible[node] for node, _ in victim.placement):
+            return at, stops.amounts.place(request)
+    raise AssertionError("the candidates must suffice")
+
+
+def node_share(snapshot: Snapshot, slot: int) -> float:
+    """Return how many nodes a running job occupies; a partly used node counts by the share of its first resource.
+
+    On a cluster with a single node, which represents a pool, each processor counts as a node.
+    """
+    cluster, table = snapshot.cluster, snapshot.table
+    if table.sharing[slot] & EXCLUSIVE:
+        return float(table.place_count[slot])
+    held = sum(
+        units * _capacity_share(cluster, node, int(table.per_unit[slot, 0]))
+        for node, units in snapshot.placement_of(slot)
+    )
+    return float(held * (cluster.capacity[0, 0] if cluster.size == 1 else 1))
+
+
+def _capacity_share(cluster: Cluster, node: int, amount: int) -> float:
+    return amount / capacity if (capacity := int(cluster.capacity[node, 0])) else 0.0

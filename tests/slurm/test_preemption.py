@@ -1,0 +1,50 @@
+"""Preemption by Slurm in control mode: preemptors start as today, and victims of ours run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.slurm.bridges import LiveBridge
+from tests.slurm.harness import Slurm, wait_until
+
+QUICK = {"start": {"timeout_s": 8}}
+
+
+@contextmanager
+def preempting(slurm: Slurm, mode: str) -> Iterator[None]:
+    """QOS `high` preempts QOS `low`."""
+    for words in ("low", "high set Preempt=low Priority=100 PreemptMode=cluster"):
+        slurm.run("sacctmgr", "--immediate", "add", "qos", *words.split(), check=False)
+    slurm.run("sacctmgr", "--immediate", "modify", "user", "alice", "set", "QOS+=low,high", check=False)
+    with slurm.configured(
+        "PreemptType=preempt/qos", f"PreemptMode={mode}", "PriorityWeightQOS=10000", "PreemptExemptTime=00:00:00"
+    ):
+        yield
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("mode", ["REQUEUE", "CANCEL"])
+def test_held_preemptor_starts_and_victims_survive(slurm: Slurm, mode: str) -> None:
+    slurm.plugin(on=True)
+    with preempting(slurm, mode), LiveBridge(slurm, f"preempt-{mode.lower()}", **QUICK) as bridge:
+        low = slurm.burst(5, "-N1", "--exclusive", "-t3", "--qos=low", "--requeue", script="sleep 90")
+        wait_until(lambda: list(slurm.states(low).values()).count("RUNNING") == 4, 60, "four run, one waits")
+        waiting = next(job for job, state in slurm.states(low).items() if state == "PENDING")
+        high = slurm.sbatch("-N2", "--exclusive", "-t3", "--qos=high", script="sleep 5")
+        wait_until(lambda: slurm.states([high]).get(high) in ("RUNNING", "COMPLETED"), 60, "the preemptor runs")
+        reasons = [step.why for step in bridge.transitions()[high]]
+        assert "left to the cluster: may start by preempting jobs of QOS low" in reasons
+        if mode == "CANCEL":
+            wait_until(lambda: slurm.states([waiting]).get(waiting) == "RUNNING", 30, "the next job runs")
+            assert not {"no_effect", "stood_down"} & set(bridge.events())
+            return
+        again = [job for job in low if slurm.record(job)["Restarts"] == "1"]
+        assert len(again) == 2
+        for job in again:
+            wait_until(lambda job=job: slurm.job(job).held, 30, "the bridge has taken it again")
+            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        wait_until(lambda: "RUNNING" in slurm.states(again).values(), 60, "a victim runs again")
+        assert not {"no_effect", "stood_down"} & set(bridge.events())

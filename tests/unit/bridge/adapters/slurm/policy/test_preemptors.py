@@ -1,0 +1,193 @@
+"""Jobs that may preempt: Slurm starts those that need it, and nothing else of ours takes their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cpsched.feasibility import amounts_used
+from cpsched.site.accounts import Qos, SiteLimitPolicy
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched.site.limit_checks import ApplicableJobLimits
+from cpsched.site.preemption import PreemptionRules
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
+from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
+from cpsched_bridge.ports import Hold, Observation, PendingJob
+from tests.builders import a_cluster, a_job, a_running, words
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, PARTITIONS
+
+RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
+PICTURE = SitePolicySnapshot(site=SiteLimitPolicy(qos={name: Qos(name) for name in ("high", "low")}), preemption=RULES)
+NOW_S = 1000
+
+
+def waiting(id: int, nodes: int, qos: str = "high", hold: Hold = Hold.PLUGIN, **facts: Any) -> PendingJob:
+    return PendingJob(a_job(id, nodes, 4, distinct=True, qos=qos), hold, **facts)
+
+
+def observation(*pending: PendingJob, low: int = 3, now_s: int = NOW_S, start_s: int = 0) -> Observation:
+    """Four nodes of four cores; job 90 + n of QOS low runs on node n, for each of the first `low` nodes."""
+    cluster = a_cluster()
+    running = [a_running(a_job(90 + node, 1, 4), ((node, 1),), start_s) for node in range(low)]
+    free = cluster.capacity.copy()
+    for each in running:
+        for node, amounts in amounts_used(each.job.request, each.placement, cluster.capacity).items():
+            free[node] -= amounts
+    return Observation(now_s, cluster, free, tuple(pending), tuple(running))
+
+
+RECORDS = [
+    {"id": 90 + node, "state": "RUNNING", "qos": "low", "partition": "main", "comment": comment}
+    for node, comment in enumerate([None, f"checkpoint={NOW_S - 9}", f"checkpoint={NOW_S + 1}", ""])
+]
+
+
+def leave(
+    seen: Observation, policy_snapshot: SitePolicySnapshot = PICTURE, to: PreemptorsLeftToSlurm | None = None
+) -> Any:
+    return (to or PreemptorsLeftToSlurm()).leave(seen, RECORDS, policy_snapshot)
+
+
+def left(seen: Observation) -> list[int]:
+    return [each.job_id for each in seen.left]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "qos", "low", "leaves"),
+    [
+        (1, "high", 3, False),  # fits on the idle node
+        (2, "high", 3, True),
+        (4, "high", 3, True),
+        (5, "high", 3, False),  # does not fit even without the running jobs
+        (2, "low", 3, False),  # may not preempt
+        (2, "high", 0, False),
+    ],
+)
+def test_only_a_job_that_needs_preemption_and_may_preempt_is_left(nodes: int, qos: str, low: int, leaves: bool) -> None:
+    seen = leave(observation(waiting(1, nodes, qos), low=low))
+    assert left(seen) == [1] * leaves
+    assert [each.job.id for each in seen.pending] == [1] * (not leaves)
+    assert all(words(each.reason) == "may start by preempting jobs of QOS low" for each in seen.left)
+    assert all(each.held_for_bridge for each in seen.left)
+
+
+def test_its_capacity_is_kept_from_other_jobs_for_a_while() -> None:
+    keeper = PreemptorsLeftToSlurm()
+    assert leave(observation(waiting(1, 2)), to=keeper).free.tolist() == [[0], [0], [0], [4]]
+    assert leave(observation(waiting(1, 4)), to=keeper).free.sum() == 0
+    stopped = observation(waiting(1, 2, hold=Hold.NONE), low=1, now_s=NOW_S + WITHHELD_S)
+    assert leave(stopped, to=keeper).free.tolist() == [[0], [0], [0], [4]]
+    late = leave(replace(stopped, now_s=NOW_S + WITHHELD_S + 1), to=keeper)
+    assert late.free.tolist() == stopped.free.tolist()
+    assert left(late) == [1]
+
+
+def test_it_stays_with_slurm_while_its_victims_end() -> None:
+    """A hold in this moment would make the preemption useless."""
+    keeper = PreemptorsLeftToSlurm()
+    leave(observation(waiting(1, 2)), to=keeper)
+    assert left(leave(observation(waiting(1, 2, hold=Hold.NONE), low=1), to=keeper)) == [1]
+    assert left(leave(observation(waiting(1, 2, hold=Hold.NONE), low=1))) == []
+
+
+def test_a_refused_job_keeps_no_capacity() -> None:
+    seen = observation(waiting(1, 2, refused="QOSMaxJobsPerUserLimit"))
+    assert leave(seen).free.tolist() == seen.free.tolist()
+
+
+@pytest.mark.parametrize(
+    "pending",
+    [
+        waiting(1, 2, hold=Hold.USER),
+        waiting(1, 2, hold=Hold.CLUSTER),
+        waiting(1, 2, hold=Hold.NONE, pinned=True),
+        replace(waiting(1, 2), job=replace(waiting(1, 2).job, ineligible="begins later")),
+    ],
+)
+def test_what_the_bridge_may_not_release_or_is_starting_stays(pending: PendingJob) -> None:
+    seen = leave(observation(pending))
+    assert left(seen) == []
+    assert seen.pending[0].may_preempt
+
+
+def test_a_job_at_its_limit_is_not_left() -> None:
+    seen = observation(waiting(1, 2), waiting(2, 2))
+    limits = PendingJobLimitsAndUsage({1: ApplicableJobLimits(barred="MaxJobs")}, ())
+    assert left(leave(replace(seen, limits=limits))) == [2]
+
+
+def test_the_next_preemptor_does_not_count_on_the_same_victims() -> None:
+    assert left(leave(observation(waiting(1, 3), waiting(2, 2)))) == [1]
+    assert left(leave(observation(waiting(1, 2), waiting(2, 2)))) == [1, 2]
+
+
+def test_an_exempt_job_is_no_victim_yet() -> None:
+    seen = observation(waiting(1, 2), start_s=NOW_S - 59)
+    assert left(leave(seen, replace(PICTURE, exempt_s=60))) == []
+    assert left(leave(replace(seen, now_s=NOW_S + 1), replace(PICTURE, exempt_s=60))) == [1]
+    own = replace(PICTURE, site=SiteLimitPolicy(qos={"low": Qos("low", preempt_exempt_s=60)}))
+    assert left(leave(seen, own)) == []
+
+
+def test_running_jobs_say_who_may_preempt_them() -> None:
+    assert leave(observation(low=2)).preemptors == {90: "QOS high", 91: "QOS high"}
+
+
+def test_running_jobs_that_may_be_preempted_show_their_last_checkpoint() -> None:
+    assert leave(observation(low=4)).checkpoints == {91: NOW_S - 9}
+
+
+def test_without_preemption_nothing_changes() -> None:
+    seen = observation(waiting(1, 2))
+    assert leave(seen, SitePolicySnapshot()) is seen
+    assert np.array_equal(seen.free, observation().free)
+
+
+def policy(config: str, **texts: str) -> PreemptionRules | None:
+    return parse_site_policy(ALL | {"config": CONFIG + config} | texts).preemption
+
+
+BY_QOS = "PreemptType = preempt/qos\nPreemptMode = REQUEUE\n"
+QOS = "Name|Preempt|PreemptMode|PreemptExemptTime\nhigh|normal,low|cluster|\nnormal||cluster|\nlow||cancel|00:10:00\n"
+
+
+def test_qos_that_preempt_are_read() -> None:
+    policy_snapshot = parse_site_policy(
+        ALL | {"config": CONFIG + BY_QOS + "PreemptExemptTime = 00:01:00\n", "qos": QOS}
+    )
+    rules = policy_snapshot.preemption
+    assert rules is not None
+    assert rules.victims_of("high") == ("low", "normal")
+    assert (rules.mode_of("low"), rules.mode_of("normal")) == ("cancel", "requeue")
+    assert (policy_snapshot.exempt_s, policy_snapshot.site.qos["low"].preempt_exempt_s) == (60, 600)
+
+
+def test_partitions_preempt_by_tier() -> None:
+    rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n")
+    assert rules is not None
+    assert (rules.victims_of("fast"), rules.victims_of("main")) == (("main",), ())
+    off = PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 PreemptMode=OFF")
+    rules = policy("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions=off)
+    assert rules is not None
+    assert rules.victims_of("fast") == ()
+
+
+@pytest.mark.parametrize(
+    "config", ["", "PreemptType = preempt/qos\nPreemptMode = OFF\n", "PreemptType = preempt/none\n"]
+)
+def test_a_site_without_preemption_has_no_rules(config: str) -> None:
+    assert policy(config, qos=QOS) is None
+
+
+def test_within_lets_a_qos_preempt_itself() -> None:
+    rules = policy(BY_QOS, qos=QOS.replace("high|normal,low|cluster", "high|low|requeue,within"))
+    assert rules is not None
+    assert rules.victims_of("high") == ("high", "low")
+
+
+def test_a_qos_with_an_unknown_mode_is_unusable() -> None:
+    policy_snapshot = parse_site_policy(ALL | {"config": CONFIG + BY_QOS, "qos": QOS.replace("cancel", "freeze")})
+    assert str(policy_snapshot.trouble.qos["low"]).startswith("qos low: PreemptMode cannot be read")

@@ -1,0 +1,69 @@
+"""Which ended jobs the bridge would have left to Slurm, by the records of the accounting database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS, make_topology_record
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
+from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+
+
+def ended(**facts: Any) -> dict[str, Any]:
+    """A job of one hour on one node of the partition main."""
+    return dict.fromkeys(ENDED_JOB_FIELDS) | {
+        "id": 1, "user_name": "alice", "partition": "main", "num_nodes": 1, "cpus": 2, "nodelist": "n1",
+        "start_time": 1000, "end_time": 4600, "allocated_tres": {"cpu": 2, "mem": 100, "node": 1}, **facts,
+    }  # fmt: skip
+
+
+def share(scene: Scene, *past: dict[str, Any]) -> UnmanagedShare:
+    return UnmanagedShare.of(past, *SlurmTranslator().read_partitions(scene.read()))
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, None),
+        ({"constraints": "a&b"}, None),
+        ({"constraints": "a|b"}, None),
+        ({"constraints": ["[a*2]"]}, "requests features '[a*2]', with counts"),
+        ({"reservation": "maint"}, "requests a reservation"),
+        ({"allocated_tres": {"cpu": 2, "license/matlab": 1}}, None),
+        ({"partition": "gone"}, "unknown partition gone"),
+    ],
+)
+def test_judges_ended_jobs_by_rules_for_pending_jobs(facts: dict[str, Any], why: str | None) -> None:
+    found = share(Scene(), ended(**facts))
+    assert list(found.left) == ([] if why is None else [why])
+
+
+def test_partition_and_topology_settings_leave_jobs() -> None:
+    scene = Scene()
+    scene.topologies = {"": make_topology_record("topology/tree", {})}
+    assert list(share(scene, ended()).left) == []
+    wide = ended(num_nodes=2, nodelist="n[1-2]")
+    assert list(share(scene, wide).left) == ["the topology plugin may reject its combination of nodes"]
+    scene.partition("main")["max_cpus_per_socket"] = 4
+    assert list(share(scene, ended(), wide).left) == ["partition main: it sets MaxCPUsPerSocket"]
+
+
+def test_shares_count_jobs_and_node_hours_of_started_jobs() -> None:
+    past = [
+        ended(),
+        ended(num_nodes=2, nodelist="n[1-2]", reservation="maint"),
+        ended(constraints="a*2"),
+        ended(nodelist="None assigned", constraints="a*2"),
+    ]
+    check = share(Scene(), *past).check(7)
+    assert check.detail == (
+        "at least 66.7 % of jobs, 75.0 % of node-hours, from 3 jobs of the last 7 days: "
+        "requests a reservation (33.3 % of jobs, 50.0 % of node-hours); "
+        "requests features 'a*2', with counts (33.3 % of jobs, 25.0 % of node-hours)"
+    )
+    assert (check.ok, check.required, check.mode) == (False, False, "control")
+    assert share(Scene(), ended()).check(2.5).detail == "none known, from 1 job of the last 2.5 days"
+    assert share(Scene()).check(1).ok

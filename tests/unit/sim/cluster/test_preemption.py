@@ -1,0 +1,271 @@
+"""Preemption in a replay: who stops whom, what it costs, and that no job is lost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from cpsched.model import NEVER, Cluster, Job, Request
+from cpsched_sim import cli
+from cpsched_sim.errors import InvalidPolicy
+from cpsched_sim.simulation import simulate
+from cpsched_sim.site.policy_file import parse_policy
+from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.workloads.load import Workload, apply_site_policy
+
+NODES = Cluster.of([[4]] * 4, ["cores"])
+BY_QOS = """
+accounts: { lab: {} }
+qos: { high: { priority: 10, preempt: [low, mid] }, mid: { priority: 5, preempt: [low] }, low: {} }
+priority: { qos: 1000 }
+preemption: { type: qos%s }
+"""
+BY_TIER = """
+accounts: { lab: {} }
+partitions: { high: { tier: 3 }, mid: { tier: 2, preempt_mode: cancel }, low: { tier: 1, preempt_mode: off } }
+preemption: { type: partition_prio%s }
+"""
+
+
+def workload(rows, policy, cluster=NODES):
+    """rows: (submit, request, run seconds, QOS and partition)."""
+    jobs = [
+        TraceJob(Job(id, submit, 5000, request, user="ada", qos=kind, queue=kind), run_s)
+        for id, (submit, request, run_s, kind) in enumerate(rows)
+    ]
+    return apply_site_policy(Workload("made", "lab", cluster, jobs, {}, ()), parse_policy(Path("site.yaml"), policy))
+
+
+def replayed(rows, policy):
+    return simulate(workload(rows, policy), "easy", settings={"order": "priority"})
+
+
+def nodes(count):
+    return Request(count, (4,), distinct=True, exclusive=True)
+
+
+def cores(count):
+    return Request(count, (1,))
+
+
+def runs_of(schedule):
+    """Every run, also those that were preempted: (slot, start, end, placement)."""
+    last = [
+        (slot, int(schedule.start_s[slot]), int(schedule.end_s[slot]), schedule.placement_of(slot))
+        for slot in range(len(schedule.start_s))
+        if schedule.start_s[slot] != NEVER
+    ]
+    earlier = [
+        (run.slot, run.start_s, run.end_s, run.placement)
+        for each in schedule.preemptions
+        for run in each.victims
+        if run.requeued
+    ]
+    return last + earlier
+
+
+def verify_schedule(schedule, jobs, cluster, may_preempt, exempt_s):
+    """Raise unless capacity holds at every second, every job ends once, and every victim could be preempted."""
+    runs, cancelled = runs_of(schedule), set()
+    for at_s in {start_s for _, start_s, _, _ in runs}:
+        used = np.zeros_like(cluster.capacity)
+        for slot, start_s, end_s, placement in runs:
+            request = jobs[slot].job.request
+            for node, units in placement if start_s <= at_s < end_s else ():
+                used[node] += cluster.capacity[node] if request.exclusive else units * np.array(request.per_unit)
+        assert (used <= cluster.capacity).all()
+    began = {(slot, start_s) for slot, start_s, _, _ in runs}
+    for each in schedule.preemptions:
+        assert each.victims
+        assert (each.slot, each.at_s) in began
+        taken = {node for node, _ in each.placement}
+        for run in each.victims:
+            assert may_preempt(jobs[each.slot].job, jobs[run.slot].job)
+            assert run.start_s + max(1, exempt_s) <= run.end_s == each.at_s
+            assert taken & {node for node, _ in run.placement}
+            cancelled |= set() if run.requeued else {run.slot}
+    for slot, item in enumerate(jobs):
+        assert item.job.submit_s <= schedule.start_s[slot] < NEVER
+        if slot not in cancelled:
+            assert schedule.end_s[slot] - schedule.start_s[slot] == item.run_s
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 300),
+        st.one_of(st.integers(1, 4).map(nodes), st.integers(1, 16).map(cores)),
+        st.integers(1, 200),
+        st.sampled_from(["low", "mid", "high"]),
+    ),
+    min_size=2,
+    max_size=25,
+).map(lambda rows: sorted(rows, key=lambda row: row[0]))
+
+
+@pytest.mark.parametrize("dispatcher", ["easy", "slurm"])
+@pytest.mark.parametrize("exempt_s", [0, 60])
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, mode=st.sampled_from(["requeue", "cancel"]), options=st.sampled_from(
+    ["", ", youngest_first: true", ", strict_order: true", ", reorder_count: 3", ", victims: least-work"]))  # fmt: skip
+def test_no_job_is_lost_and_only_lower_qos_is_preempted(dispatcher, exempt_s, rows, mode, options):
+    more = f', mode: {mode}, exempt_time: "00:{exempt_s // 60:02}:00"{options}'
+    made = workload(rows, BY_QOS % more)
+    rank = {"low": 0, "mid": 1, "high": 2}
+    found = simulate(made, dispatcher)
+    verify_schedule(found.schedule, made.jobs, NODES, lambda one, other: rank[other.qos] < rank[one.qos], exempt_s)
+    assert found.summary()["preemption"]["in_vain"] == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS)
+def test_partition_without_preemption_keeps_its_jobs(rows):
+    made = workload(rows, BY_TIER % "")
+    schedule = simulate(made, "easy").schedule
+    verify_schedule(schedule, made.jobs, NODES, lambda one, other: (one.queue, other.queue) == ("high", "mid"), 0)
+    assert not any(run.requeued for each in schedule.preemptions for run in each.victims)
+
+
+def test_requeued_job_runs_again_in_full_and_loss_is_counted():
+    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
+    found = simulate(workload(rows, BY_QOS % ""), "easy")
+    assert found.schedule.start_s.tolist() == [110, 10]
+    assert found.schedule.end_s.tolist() == [610, 110]
+    assert found.summary()["preemption"] == {
+        "preemptions": 1, "victims": 1, "lost_node_h": 40 / 3600, "in_vain": 0, "mean_wait_s_of_preemptors": 0.0,
+    }  # fmt: skip
+
+
+def test_cancelled_job_ends_at_once():
+    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
+    found = simulate(workload(rows, BY_QOS % ", mode: cancel"), "easy")
+    assert found.schedule.start_s.tolist() == [0, 10]
+    assert found.schedule.end_s.tolist() == [10, 110]
+
+
+def test_exempt_time_delays_preemption():
+    """No event but the end of the exempt time makes this start possible."""
+    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
+    found = simulate(workload(rows, BY_QOS % ', exempt_time: "00:05:00"'), "easy")
+    assert found.schedule.start_s.tolist() == [400, 300]
+
+
+def test_qos_overrides_mode_and_exempt_time():
+    policy = (BY_QOS % "").replace("low: {}", 'low: { preempt_mode: cancel, preempt_exempt_time: "00:01:00" }')
+    found = simulate(workload([(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")], policy), "easy")
+    assert found.schedule.start_s.tolist() == [0, 60]
+    assert found.schedule.end_s.tolist() == [60, 160]
+
+
+def victims(rows, options=""):
+    made = workload(rows, BY_QOS % options)
+    (preemption,) = simulate(made, "easy").schedule.preemptions
+    return sorted(run.slot for run in preemption.victims)
+
+
+FULL = [(0, nodes(2), 900, "mid"), (1, nodes(1), 900, "low"), (2, nodes(1), 900, "low")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "options", "expected"),
+    [
+        (1, "", [1]),  # lowest QOS, then fewest nodes, then oldest in Slurm's list
+        (1, ", youngest_first: true", [2]),
+        (2, "", [1, 2]),  # two low jobs before the one of a higher QOS
+        (3, ", strict_order: true", [0, 1]),  # the job that completes the set is moved to the front
+        (4, "", [0, 1, 2]),
+    ],
+)
+def test_preempts_jobs_in_slurm_order(wanted, options, expected):
+    assert victims([*FULL, (50, nodes(wanted), 10, "high")], options) == expected
+
+
+def test_order_of_submission_decides_between_equal_jobs():
+    """Their expected ends do not."""
+    made = workload([(0, nodes(2), 900, "low"), (1, nodes(2), 900, "low"), (50, nodes(1), 10, "high")], BY_QOS % "")
+    made.jobs[1] = replace(made.jobs[1], job=replace(made.jobs[1].job, walltime_s=1000))
+    (preemption,) = simulate(made, "easy").schedule.preemptions
+    assert [run.slot for run in preemption.victims] == [0]
+
+
+@pytest.mark.parametrize(("chooser", "expected"), [("slurm", 0), ("least-work", 1)])
+def test_policy_file_selects_who_chooses_the_victims(chooser, expected):
+    """Slurm stops the job that was submitted first."""
+    rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
+    assert victims(rows, f", victims: {chooser}") == [expected]
+
+
+def test_preempts_no_job_for_start_that_does_not_fit():
+    rows = [(0, nodes(3), 900, "low"), (1, nodes(1), 900, "high"), (2, nodes(4), 10, "high")]
+    assert simulate(workload(rows, BY_QOS % ""), "easy").schedule.start_s.tolist() == [0, 1, 901]
+
+
+def test_job_above_its_limit_does_not_preempt():
+    policy = (BY_QOS % "").replace("preempt: [low, mid]", "preempt: [low, mid], limits: { MaxJobsPU: 1 }")
+    rows = [(0, nodes(4), 900, "low"), (1, nodes(1), 100, "high"), (2, nodes(1), 100, "high")]
+    schedule = replayed(rows, policy).schedule
+    assert schedule.start_s.tolist()[1:] == [1, 101]
+
+
+def test_preempt_mode_off_preempts_no_job():
+    rows = [(0, nodes(4), 500, "low"), (10, nodes(2), 100, "high")]
+    found = simulate(workload(rows, BY_QOS % ", mode: off"), "easy")
+    assert found.schedule.start_s.tolist() == [0, 500]
+    assert found.summary()["preemption"]["preemptions"] == 0
+
+
+def test_two_preemptors_do_not_use_same_free_nodes():
+    rows = [(0, nodes(3), 500, "low"), (10, nodes(1), 100, "high"), (10, nodes(1), 100, "high")]
+    schedule = replayed(rows, BY_QOS % "").schedule
+    assert schedule.start_s.tolist()[1:] == [10, 10]
+    assert Counter(run.slot for each in schedule.preemptions for run in each.victims) == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ("{ type: qos, mode: suspend }", "mode"),
+        ("{ type: gang }", "type"),
+        ("{ type: qos, reorder_count: -1 }", "reorder"),
+    ],
+)
+def test_rejects_setting_that_is_not_simulated(section, field):
+    with pytest.raises(InvalidPolicy, match=field):
+        parse_policy(Path("site.yaml"), f"preemption: {section}\n")
+
+
+def test_preempt_list_names_known_qos():
+    with pytest.raises(InvalidPolicy, match="scavenger"):
+        parse_policy(Path("site.yaml"), "qos: { high: { preempt: [scavenger] } }\n")
+
+
+def test_reads_modes_and_lists_from_dump(tmp_path):
+    (tmp_path / "qos.txt").write_text(
+        "Name|Priority|Preempt|PreemptMode|PreemptExemptTime\nhigh|10|low|cluster|\nlow|0||cancel|00:10:00\n"
+    )
+    policy = parse_policy(tmp_path / "site.yaml", "dumps: { qos: qos.txt }\npreemption: { type: qos }\n")
+    job = Job(1, 0, 60, Request(1, (1,)), qos="low")
+    assert policy.preemption.victims_of("high") == ("low",)
+    assert policy.preemption.mode_of("low") == "cancel"
+    assert policy.exempt_s(job) == 600
+
+
+def test_json_counts_preemptions_only_if_site_preempts(tmp_path):
+    site, trace = tmp_path / "site.yaml", tmp_path / "t.swf"
+    rows = ["1 0 -1 500 4 -1 -1 4 500 -1 1 1 1 -1 1 -1 -1 -1", "2 9 -1 50 4 -1 -1 4 60 -1 1 2 1 -1 2 -1 -1 -1"]
+    trace.write_text("\n".join(["; MaxProcs: 4", *rows, ""]))
+    words = 'accounts: { lab: {} }\npartitions: { "1": { tier: 1 }, "2": { tier: 2 } }\n'
+    command = ["simulate", str(trace), "--policy", str(site), "--json"]
+    site.write_text(words)
+    assert "preemption" not in json.loads(CliRunner().invoke(cli.app, command).stdout)
+    site.write_text(words + "preemption: { type: partition_prio }\n")
+    counts = json.loads(CliRunner().invoke(cli.app, command).stdout)["preemption"]
+    assert counts["victims"] == 1
+    assert counts["lost_node_h"] == pytest.approx(4 * 9 / 3600)
