@@ -1,0 +1,240 @@
+"""The running jobs to stop for one start so that the least work is lost.
+
+Each node offers room for more units of the start as jobs on it stop. The cheapest set of jobs with enough room is a
+knapsack cover over the nodes, and a job that spans several nodes frees all of them. Branch and bound finds it exactly
+unless the effort limit is reached. Then the result is the best set found, with a lower bound of the cheapest price.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.feasibility import FreeAmounts, placed_amounts, units_on_nodes
+from cpsched.model import Request, RunningJob
+
+FloatArray = npt.NDArray[np.float64]
+
+REQUEUE_S = 60
+"""What a stopped job loses besides its work, in seconds: ending, waiting for the next cycle, and starting again."""
+EFFORT = 500
+"""Default limit of the search, as a number of jobs stopped on trial."""
+SLACK = 1e-6
+"""More than the rounding errors of sums of gains."""
+UNREACHABLE = 1 << 62
+"""A price above all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptibleJob:
+    """A running job that a start may stop now, with the price of stopping it in node-seconds (see `price_of`).
+
+    The start can begin only after the job's grace time of `grace_s` seconds.
+    """
+
+    running: RunningJob
+    price: int
+    grace_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VictimChoice:
+    """The jobs to stop, their price, and a lower bound of the price of every permitted set."""
+
+    victims: tuple[PreemptibleJob, ...]
+    price: int
+    at_least: int
+
+
+def price_of(nodes: float, start_s: int, now_s: int, checkpoint_s: int | None = None, grace_s: int = 0) -> int:
+    """Return the price of stopping a job on `nodes` nodes: its work since its start or last checkpoint, and overhead.
+
+    Work during the grace time is lost, too.
+    """
+    since_s = start_s if checkpoint_s is None else max(start_s, min(checkpoint_s, now_s))
+    return math.ceil(nodes * (now_s - since_s + grace_s + REQUEUE_S))
+
+
+class StopTrial:
+    """The room for one request while running jobs stop on trial."""
+
+    def __init__(self, amounts: FreeAmounts, request: Request) -> None:
+        self.amounts, self.request = amounts.copy(), request
+        self.room = self.amounts.room(request)
+        self.total = int(self.room.sum())
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the request fits now."""
+        return self.total >= self.request.units
+
+    def stop(self, running: RunningJob) -> None:
+        """Stop a running job."""
+        self.amounts.release(running.job.request, running.placement)
+        self._update(running)
+
+    def undo(self, running: RunningJob) -> None:
+        """Let a stopped job run again."""
+        self.amounts.take(running.job.request, running.placement)
+        self._update(running)
+
+    def _update(self, running: RunningJob) -> None:
+        nodes = np.array([node for node, _ in running.placement], np.int64)
+        room = self.amounts.room(self.request, nodes)
+        self.total += int(room.sum() - self.room[nodes].sum())
+        self.room[nodes] = room
+
+
+def cheapest_victims(
+    amounts: FreeAmounts,
+    request: Request,
+    candidates: Sequence[PreemptibleJob],
+    instead_of: Sequence[PreemptibleJob],
+    effort: int = EFFORT,
+) -> VictimChoice:
+    """Return the cheapest of `candidates` to stop so that a request fits, of at most as many jobs as `instead_of`.
+
+    `instead_of` is a set that suffices, such as Slurm's choice. No victim has a longer grace time than the longest
+    there, so that the start is not delayed. The result is never dearer than `instead_of`. No victim can be omitted.
+    """
+    longest_s = max(victim.grace_s for victim in instead_of)
+    permitted = [each for each in candidates if each.grace_s <= longest_s]
+    search = _Search(amounts, request, permitted, instead_of)
+    search.offer(instead_of)
+    search.greedy()
+    at_least = search.bound(0, search.need)
+    if search.run(effort):
+        at_least = search.price
+    return VictimChoice(tuple(search.best), search.price, min(search.price, at_least))
+
+
+class _Search:
+    """Branch and bound over the candidates, ordered by price per gain.
+
+    The gains are such that no set of candidates makes more room than the sum of its gains. The cheapest fractional
+    cover by gains is therefore a lower bound of the price.
+    """
+
+    def __init__(
+        self,
+        amounts: FreeAmounts,
+        request: Request,
+        candidates: Sequence[PreemptibleJob],
+        instead_of: Sequence[PreemptibleJob],
+    ) -> None:
+        self.amounts, self.request = amounts, request
+        self.need = request.units - StopTrial(amounts, request).total
+        self.most = len(instead_of)
+        gains = np.minimum(_gains(amounts, request, candidates), self.need).tolist()
+        useful = [at for at, gain in enumerate(gains) if gain > 0]
+        useful.sort(key=lambda at: (candidates[at].price / gains[at], -gains[at]))
+        self.order = [candidates[at] for at in useful]
+        self.gains = [gains[at] for at in useful]
+        self.price_before: list[int] = list(accumulate((each.price for each in self.order), initial=0))
+        self.gain_before = list(accumulate(self.gains, initial=0.0))
+        self.largest_from = list(accumulate(reversed(self.gains), max, initial=0.0))[::-1]
+        self.best: list[PreemptibleJob] = list(instead_of)
+        self.price = sum(each.price for each in instead_of)
+
+    def offer(self, victims: Sequence[PreemptibleJob]) -> None:
+        """Keep a set that suffices if it is the cheapest so far, without the jobs that it does not need."""
+        trial, needed = StopTrial(self.amounts, self.request), list[PreemptibleJob]()
+        for each in victims:
+            trial.stop(each.running)
+        for each in sorted(victims, key=lambda each: -each.price):
+            trial.undo(each.running)
+            if not trial.fits:
+                trial.stop(each.running)
+                needed.append(each)
+        price = sum(each.price for each in needed)
+        if (price, len(needed)) < (self.price, len(self.best)):
+            self.best, self.price = needed, price
+
+    def greedy(self) -> None:
+        """Offer the jobs of least price per gain, each with a gain that the limit of victims requires on average."""
+        trial, left, chosen = StopTrial(self.amounts, self.request), list(range(len(self.order))), list[int]()
+        while left and len(chosen) < self.most and not trial.fits:
+            average = (self.request.units - trial.total) / (self.most - len(chosen))
+            at = next((at for at in left if self.gains[at] >= average - SLACK), left[0])
+            left.remove(at)
+            chosen.append(at)
+            trial.stop(self.order[at].running)
+        if trial.fits:
+            self.offer([self.order[at] for at in chosen])
+
+    def bound(self, at: int, need: float) -> int:
+        """Return a lower bound of the price of making room for `need` units with the candidates from `at` on."""
+        goal = self.gain_before[at] + need - SLACK
+        end = bisect_left(self.gain_before, goal, at)
+        if end == at:
+            return 0
+        if end == len(self.gain_before):
+            return UNREACHABLE
+        part: float = (goal - self.gain_before[end - 1]) / self.gains[end - 1] * self.order[end - 1].price
+        return self.price_before[end - 1] - self.price_before[at] + math.ceil(part - SLACK)
+
+    def run(self, effort: int) -> bool:
+        """Search depth first, and return whether the search is complete."""
+        trial, chosen, price, need, at = StopTrial(self.amounts, self.request), list[int](), 0, float(self.need), 0
+        while True:
+            rest = self.most - len(chosen) if at < len(self.order) else 0
+            too_few = not rest or self.largest_from[at] * rest < need - SLACK
+            if too_few or price + self.bound(at, need) >= self.price:
+                if not chosen:
+                    return True
+                at = chosen.pop()
+                trial.undo(self.order[at].running)
+                price, need = price - self.order[at].price, need + self.gains[at]
+            elif not effort:
+                return False
+            else:
+                effort -= 1
+                trial.stop(self.order[at].running)
+                if trial.fits:
+                    self.offer([self.order[each] for each in (*chosen, at)])
+                    trial.undo(self.order[at].running)
+                else:
+                    chosen.append(at)
+                    price, need = price + self.order[at].price, need - self.gains[at]
+            at += 1
+
+
+def _gains(amounts: FreeAmounts, request: Request, candidates: Sequence[PreemptibleJob]) -> FloatArray:
+    """Return each candidate's gain (see `_Search`).
+
+    If certain jobs must all stop before a node offers more room, they share its room in proportion to their prices.
+    Otherwise, a job's gain on a node is what it frees of one resource, and no more than all jobs there free together.
+    """
+    cluster, without = amounts.cluster, amounts.copy()
+    placements = [each.running.placement for each in candidates]
+    for each in candidates:
+        without.release(each.running.job.request, each.running.placement)
+    room, most = amounts.room(request), without.room(request)
+    owner = np.repeat(np.arange(len(candidates)), [len(each) for each in placements])
+    node = np.array([node for each in placements for node, _ in each], np.int64)
+    freed = np.concatenate(
+        [placed_amounts(each.running.job.request, each.running.placement, cluster.capacity)[1] for each in candidates]
+    )
+    useful = most[node] > room[node]
+    owner, node, freed = owner[useful], node[useful], freed[useful]
+    is_needed = units_on_nodes(request, cluster, without.free[node] - freed, node) == room[node]
+    share = np.array([each.price / len(each.running.placement) + SLACK for each in candidates])[owner] * is_needed
+    needed = np.bincount(node, share, cluster.size)[node]
+
+    asked = np.flatnonzero(request.per_unit)
+    per_unit = np.array(request.per_unit, np.float64)[asked]
+    spare = np.maximum(amounts.free[:, asked] / per_unit - room[:, None], 0)[node]
+    by_resource = np.minimum(freed[:, asked] / per_unit + spare, (most - room)[node, None])
+    total = np.zeros((cluster.size, len(asked)))
+    np.add.at(total, node, by_resource)
+    alone = by_resource[np.arange(len(node)), total.argmin(axis=1)[node]]
+    shared = share / np.maximum(needed, SLACK) * (most - room)[node]
+    gain = np.maximum(np.where(needed > 0, shared, alone), SLACK)  # a job without gain may complete a set
+    found: FloatArray = np.bincount(owner, gain, len(candidates)).astype(np.float64)
+    return found

@@ -1,0 +1,156 @@
+"""Victims for one start: enough room, never more or dearer than instead of them, and the cheapest if searched fully.
+
+The verifier and the reference share no code with the search: they count units on each node in plain Python, and try
+every set of jobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cpsched.feasibility import FreeAmounts
+from cpsched.model import Cluster, Request, RunningJob
+from cpsched.site.victims import REQUEUE_S, PreemptibleJob, cheapest_victims, price_of
+from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.strategies import clusters, first_fit_placement, jobs, requests, subtract_placement
+from tests.builders import a_job, a_running
+
+COMPLETE = 100_000
+"""More effort than any example needs."""
+MANY = 1000
+"""More units than fit on any drawn cluster."""
+
+
+def units_without(cluster, free, request, victims):
+    """Return how many units of a request fit after these jobs have stopped."""
+    rows = [list(row) for row in free.tolist()]
+    for each in victims:
+        asked = each.running.job.request
+        for node, units in each.running.placement:
+            for r, capacity in enumerate(cluster.capacity[node].tolist()):
+                rows[node][r] += capacity if asked.exclusive else units * asked.per_unit[r]
+    total = 0
+    for node, row in enumerate(rows):
+        if not cluster.node_sets[request.node_set, node]:
+            continue
+        if request.exclusive and row != cluster.capacity[node].tolist():
+            continue
+        fitting = min((have // need for have, need in zip(row, request.per_unit, strict=True) if need), default=0)
+        total += min(fitting, 1 if request.distinct else request.units)
+    return total
+
+
+def faults(cluster, free, request, candidates, instead_of, victims):
+    """Return what is wrong with a choice of victims."""
+    enough, found = request.units, []
+    if units_without(cluster, free, request, victims) < enough:
+        found.append("too little room")
+    if any(units_without(cluster, free, request, [o for o in victims if o is not each]) >= enough for each in victims):
+        found.append("a needless victim")
+    if not {id(each) for each in victims} <= {id(each) for each in candidates} or len(victims) != len(set(victims)):
+        found.append("not candidates")
+    if len(victims) > len(instead_of):
+        found.append("more victims")
+    if sum(each.price for each in victims) > sum(each.price for each in instead_of):
+        found.append("dearer")
+    if max(each.grace_s for each in victims) > max(each.grace_s for each in instead_of):
+        found.append("a later start")
+    return found
+
+
+def least_price(cluster, free, request, candidates, instead_of):
+    """Return the price of the cheapest permitted set, by trying all of them."""
+    longest_s = max(each.grace_s for each in instead_of)
+    permitted = [each for each in candidates if each.grace_s <= longest_s]
+    sets = (some for count in range(1, len(instead_of) + 1) for some in combinations(permitted, count))
+    prices = [
+        sum(e.price for e in some) for some in sets if units_without(cluster, free, request, some) >= request.units
+    ]
+    return min(prices)
+
+
+@st.composite
+def starts(draw, most=8):
+    """Draw a start that needs victims: cluster, free amounts, request, candidates, and a set that suffices."""
+    cluster = draw(clusters())
+    free, candidates = cluster.capacity.copy(), []
+    for number in range(draw(st.integers(1, most))):
+        job = draw(jobs(cluster, number))
+        placement = first_fit_placement(job.request, cluster, free)
+        if placement is not None:
+            subtract_placement(job.request, placement, cluster, free)
+            price, grace_s = draw(st.integers(0, 20)), draw(st.sampled_from([0, 0, 0, 30]))
+            candidates.append(PreemptibleJob(RunningJob(job, 0, placement), price, grace_s))
+    wanted = replace(draw(requests(cluster)), units=MANY)
+    room, most = (units_without(cluster, free, wanted, victims) for victims in ((), candidates))
+    assume(room < most)
+    request = replace(wanted, units=draw(st.integers(room + 1, most)))
+    order, instead_of = draw(st.permutations(candidates)), []
+    while units_without(cluster, free, request, instead_of) < request.units:
+        instead_of.append(order[len(instead_of)])
+    return cluster, free, request, candidates, instead_of
+
+
+@scaled_example_settings(400)
+@given(starts())
+def test_complete_search_finds_cheapest_permitted_set(start):
+    cluster, free, request, candidates, instead_of = start
+    before = free.copy()
+    found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, instead_of, COMPLETE)
+    assert faults(*start, found.victims) == []
+    assert found.price == sum(each.price for each in found.victims) == found.at_least
+    assert found.price == least_price(*start)
+    assert np.array_equal(free, before)
+
+
+@scaled_example_settings(400)
+@given(starts(), st.integers(0, 3))
+def test_short_search_states_valid_lower_bound(start, effort):
+    cluster, free, request, candidates, instead_of = start
+    found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, instead_of, effort)
+    assert faults(*start, found.victims) == []
+    assert found.at_least <= least_price(*start) <= found.price
+
+
+def preemptible(number, placement, price, per_unit=4, **request):
+    job = a_job(number, sum(units for _, units in placement), per_unit, **request)
+    return PreemptibleJob(a_running(job, placement), price)
+
+
+def test_wide_job_is_stopped_if_it_costs_less():
+    cluster = Cluster.of([[4]] * 4, ["cores"])
+    wide, *narrow = (
+        preemptible(at, nodes, 6 - at) for at, nodes in enumerate([((0, 1), (1, 1)), ((2, 1),), ((3, 1),)])
+    )
+    amounts = FreeAmounts(cluster, np.zeros((4, 1), np.int64))
+    found = cheapest_victims(amounts, Request(2, (4,)), [wide, *narrow], narrow)
+    assert found.victims == (wide,)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_s", "lost_s"),
+    [(None, 900), (400, 600), (50, 900), (5000, 0)],  # none; later than the start; before it; in the future
+)
+def test_price_counts_work_since_last_checkpoint(checkpoint_s, lost_s):
+    assert price_of(2, 100, 1000, checkpoint_s) == 2 * (lost_s + REQUEUE_S)
+
+
+def test_price_counts_work_during_grace_time():
+    assert price_of(2, 100, 1000, grace_s=30) == 2 * (930 + REQUEUE_S)
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_search_of_many_jobs_ends_at_its_effort(count):
+    """Prices in proportion to sizes defeat the bound, so that the search cannot be complete."""
+    cluster, sizes = Cluster.of([[20 * count]], ["cores"]), [7 + at % 11 for at in range(count)]
+    some = [preemptible(at, ((0, size),), 1000 * size + at % 3, 1) for at, size in enumerate(sizes)]
+    free = cluster.capacity - sum(sizes)
+    request = Request(int(free[0, 0]) + sum(sizes) // 2, (1,))
+    found = cheapest_victims(FreeAmounts(cluster, free), request, some, some)
+    assert 0 < found.at_least <= found.price <= 1.01 * found.at_least
