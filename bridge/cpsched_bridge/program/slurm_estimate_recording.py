@@ -1,0 +1,64 @@
+"""Record the start estimates of `squeue --start` (`cpsched record-slurm-estimates`)."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import time
+from pathlib import Path
+
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
+from cpsched_sim.command_conventions import print_message
+from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.experiments.slurm_estimates import HEADING, read_estimates
+from cpsched_sim.systems.slurm_queries import COMMAND_TIMEOUT_S, command_output
+
+SQUEUE = "squeue --start --local --all --array --noheader --format=%i,%S"
+_ELSEWHERE = "run record-slurm-estimates on a host with Slurm, such as a login node"
+_ROW = re.compile(r"(\d+(?:[_+]\d+)?),(?:(\d+)|N/A|Unknown)", re.ASCII)
+
+
+def record_estimates(out: Path, every_s: float, for_s: float | None) -> None:
+    """Append the current estimates to `out` every `every_s` seconds, for `for_s` seconds or without end.
+
+    The file is complete after each call. Raise `InputError` if the first call fails. Later failures are warnings,
+    because slurmctld may restart.
+    """
+    if out.exists() and out.stat().st_size:
+        next(read_estimates(out), None)  # raises an error unless it is a recording
+    next_s = begun_s = time.monotonic()
+    while for_s is None or next_s <= begun_s + for_s:
+        time.sleep(max(0.0, next_s - time.monotonic()))
+        try:
+            _append(out, query_estimates())
+        except InputError as error:
+            if next_s == begun_s:
+                raise
+            print_message("warning", error)
+        next_s += every_s * max(1, math.ceil((time.monotonic() - next_s) / every_s))
+
+
+def query_estimates() -> list[str]:
+    """Return the rows of all pending jobs now. Raise `InputError` if squeue fails."""
+    at_s, rows = int(time.time()), list[str]()
+    for line in command_output(SQUEUE, build_environment(), COMMAND_TIMEOUT_S, _ELSEWHERE).splitlines():
+        match = _ROW.fullmatch(line.strip())
+        if match is None:
+            raise InputError(f"{SQUEUE}: {quote_value(line)}: must be a job id and a time in Unix seconds")
+        rows.append(f"{at_s},{match[1]},{match[2] or ''}")
+    return rows
+
+
+def _append(path: Path, rows: list[str]) -> None:
+    """Append the rows, as one gzip member if compressed. On failure, raise `InputError` and keep the file unchanged."""
+    try:
+        with path.open("ab", buffering=0) as file:
+            end = file.tell()
+            content = "".join(f"{row}\n" for row in (rows if end else [HEADING, *rows])).encode()
+            content = gzip.compress(content, 6, mtime=0) if path.suffix == ".gz" and content else content
+            if file.write(content) != len(content):
+                file.truncate(end)
+                raise InputError(f"{path}: cannot be written: the disk is full")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
